@@ -2,6 +2,7 @@
 
 import types
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Union, get_args, get_origin
 
 import dagster as dg
@@ -120,21 +121,18 @@ def read_request(
     """
     asset_key, definition, mapping_key = facts.asset_key, facts.definition, facts.mapping_key
     step, subject, metadata = facts.step, facts.subject, facts.metadata
+    refused = partial(MetadataKeyError.refusing, "load", subject)
     has_source = asset_key is not None or definition.get(TABLE) is not None
     if metadata.get(TABLE) is not None:
         if has_source:
-            raise MetadataKeyError.refusing(
-                "load",
-                subject,
+            raise refused(
                 expected=f"`{TABLE}` in the definition of the upstream asset or output",
                 found="it in the metadata of the input",
                 hint="remove it from the input. To read another table, define an `AssetSpec` for that table.",
             )
         definition, mapping_key = {TABLE: metadata[TABLE]}, None
     elif not has_source:
-        raise MetadataKeyError.refusing(
-            "load",
-            subject,
+        raise refused(
             expected=f"the table's name in its metadata, as `{TABLE}`",
             found="none, and the input of an op has no asset key",
             hint=f'use `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',

@@ -29,8 +29,7 @@ from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_
 from dagster_iceberg_spark.plan.write.adoption import Record, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.write.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.write.merging import OF_RUN
-from dagster_iceberg_spark.plan.write.table_request import TableCreation, TableRequest
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableCreation, TableRequest, WriteRequest
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -60,23 +60,17 @@ def without_secrets(model: BaseModel) -> str:
 
 def require_fields(model: type[BaseModel], data: Mapping[str, Any]) -> None:
     """Refuse unknown fields, and text for a field that takes one of several classes, without showing a value."""
+    refused = partial(ConfigurationError.refusing, "configure", model.__name__)
     for name, value in data.items():
         if name not in model.model_fields:
-            raise ConfigurationError.refusing(
-                "configure",
-                model.__name__,
+            raise refused(
                 expected=f"one of the fields {', '.join(model.model_fields)}",
                 found=repr(name),
                 hint=_place_of(name, model),
             )
         kinds = [kind.__name__ for kind in _configurations(model, name)]
         if len(kinds) > 1 and not isinstance(value, (Mapping, BaseModel)):
-            raise ConfigurationError.refusing(
-                "configure",
-                model.__name__,
-                expected=f"`{name}` to be one of {', '.join(kinds)}",
-                found=type(value).__name__,
-            )
+            raise refused(expected=f"`{name}` to be one of {', '.join(kinds)}", found=type(value).__name__)
 
 
 def given(properties: Mapping[str, str | None]) -> dict[str, str]:

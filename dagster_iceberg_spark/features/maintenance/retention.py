@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import dagster as dg
 
@@ -47,11 +48,10 @@ class Retention:
         Raises:
             MetadataKeyError: The partition column is neither a date nor a timestamp, or other assets write the table.
         """
+        refused = partial(MetadataKeyError.of_value, RETAIN, self.asset)
         others = others_on(state, self.asset)
         if others:
-            raise MetadataKeyError.of_value(
-                RETAIN,
-                self.asset,
+            raise refused(
                 expected="a table that no other asset writes, because their rows would be deleted too",
                 found=f"{state.identifier}, which {', '.join(others)} writes",
                 hint="delete old rows in an asset of your own.",
@@ -59,9 +59,7 @@ class Retention:
         head = state.head()
         bound = bind_scope(self.scope, state.schema, subject=str(state.identifier))
         if not all(isinstance(item, Intervals) for box in bound.boxes for item in box):
-            raise MetadataKeyError.of_value(
-                RETAIN,
-                self.asset,
+            raise refused(
                 expected="a partition column that holds dates or timestamps",
                 found=f"the column {self.scope.dimensions[0].column!r} of another type",
             )

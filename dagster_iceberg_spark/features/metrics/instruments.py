@@ -6,22 +6,17 @@ The names of `iceberg.*` and their attributes are those of Iceberg's reporter fo
 
 import importlib
 import os
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from dagster_iceberg_spark.table.commit import Commit
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
 
 SCOPE: Final = "dagster_iceberg_spark"
 TABLE: Final = "iceberg.table.name"

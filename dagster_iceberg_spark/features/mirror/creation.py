@@ -4,23 +4,17 @@ The packages are those of the extra `ducklake`. Nothing is downloaded.
 """
 
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from dagster_iceberg_spark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
 from dagster_iceberg_spark.features.mirror.plan import quoted_name, text_literal
 from dagster_iceberg_spark.features.mirror.table_mirror import FORMAT_VERSION, DatabaseKind, DuckLake
@@ -145,23 +139,20 @@ def options_of(database: Database) -> LakeOptions:
         ConfigurationError: It has another version, or its own files are elsewhere.
     """
     lake = database.lake
+    refused = partial(ConfigurationError.refusing, "use", f"the {lake}")
     known = {
         str(key): str(value)
         for key, value in database.rows("SELECT key, value FROM ducklake_metadata WHERE scope IS NULL")
     }
     if known.get("version") != FORMAT_VERSION:
-        raise ConfigurationError.refusing(
-            "use",
-            f"the {lake}",
+        raise refused(
             expected=f"version {FORMAT_VERSION} of DuckLake's format",
             found=repr(known.get("version")),
             hint="create another DuckLake with the DuckDB of the extra `ducklake`.",
         )
     found = known.get("data_path", "")
     if lake.data_path is not None and _directory(found) != _directory(lake.data_path):
-        raise ConfigurationError.refusing(
-            "use",
-            f"the {lake}",
+        raise refused(
             expected=f"its own `data_path`, {found}",
             found=lake.data_path,
             hint="correct `data_path` of the mirror, or leave it out.",

@@ -273,6 +273,7 @@ class ReleaseStep:
 
     def _staged(self) -> list[_StagedAsset]:
         """Return the assets that the run, or a run that it re-executes, has materialized."""
+        refused = partial(ConfigurationError.refusing, "publish", self._name)
         instance, runs = self.context.instance, runs_of_root(self.context.instance, self.context.run)
         recorded = staged_materializations(recorded_events(instance, runs), snapshots_read(instance, runs))
         staged = [
@@ -291,9 +292,7 @@ class ReleaseStep:
         catalogs = {asset.io_manager.spark.catalog_description.identity: asset for asset in staged}
         if len(catalogs) > 1:
             names = [str(asset.io_manager.spark.catalog_description) for asset in catalogs.values()]
-            raise ConfigurationError.refusing(
-                "publish",
-                self._name,
+            raise refused(
                 expected="assets in one catalog",
                 found=", ".join(sorted(names)),
                 hint="build a release for the assets of each catalog.",
@@ -301,9 +300,7 @@ class ReleaseStep:
         tables = [asset.identifier for asset in staged]
         for table in tables:
             if tables.count(table) > 1:
-                raise ConfigurationError.refusing(
-                    "publish", self._name, expected="a table for each asset", found=f"several assets in {table}"
-                )
+                raise refused(expected="a table for each asset", found=f"several assets in {table}")
         return staged
 
     @property

@@ -250,12 +250,11 @@ def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSl
 
 
 def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
+    refused = partial(PartitioningError.refusing, "partition", subject)
     if field.type == TIMESTAMPTZ:
         return window.start, window.end
     if field.type not in (TIMESTAMP, DATE):
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
+        raise refused(
             expected="a column of type timestamp, timestamp_ntz, date, string or integer for the time windows of "
             f"{calendar.timezone}",
             found=f"{field.name!r} of type {field.type}",
@@ -266,17 +265,13 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
     if start is None or end is None:
         shown = _shown(window, calendar)
         if field.type == TIMESTAMP:
-            raise PartitioningError.refusing(
-                "partition",
-                subject,
+            raise refused(
                 expected=f"edges that a wall clock tells apart for the {field.type} column {field.name!r}",
                 found=f"the window {shown}",
                 hint="use a column of type timestamp (with time zone), which tells apart the hour that a clock change "
                 "repeats.",
             )
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
+        raise refused(
             expected=f"partitions made of whole days for the {field.type} column {field.name!r}",
             found=f"the window {shown}",
             hint="use a timestamp column, or partitions of days, weeks or months.",
@@ -295,8 +290,7 @@ def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject
         return key
     if calendar is not None:
         if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
-            raise PartitioningError.refusing(
-                "partition",
+            raise _cannot_partition(
                 subject,
                 expected=f"keys made of digits for the {field.type} column {field.name!r}",
                 found=f"the key {key!r} of the format {calendar.key_format!r}",

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import PartitionEvolution
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.identifier import free_name
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, TIMESTAMP, TIMESTAMPTZ, Field, Schema, all_paths
@@ -107,13 +107,14 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
     for position, field in enumerate(checked):
         if any(field.same_partitioning_as(other) for other in checked[:position]):
-            raise PartitioningError.refusing(
-                "partition", subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice"
+            raise _cannot_partition(
+                subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice"
             )
     return checked
 
 
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
+    refused = partial(PartitioningError.refusing, "partition", subject)
     column = schema.field(field.column)
     if column is None:
         raise _cannot_partition(
@@ -122,17 +123,13 @@ def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -
             found=f"the columns {', '.join(schema.names) or 'none'}",
         )
     if not field.transform.accepts(column.type):
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
+        raise refused(
             expected=f"a column that {field.transform.name} can be applied to",
             found=f"{column.name!r} of type {column.type}",
             hint="see the table of transforms in the Iceberg specification; identity takes any primitive type.",
         )
     if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
+        raise refused(
             expected="a transform for a timestamp column",
             found=f"the bare column {column.name!r}, which makes a partition of every instant",
             hint=f'write "day({column.name})".',

@@ -1,12 +1,13 @@
 """Rules for writes to a branch. A table has one schema for all of its branches, `main` included."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import AUDITS, WriteOptions
 from dagster_iceberg_spark.plan.schema.renames import lost_columns
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
@@ -27,21 +28,18 @@ def refuse_losses_of_main(
     options: WriteOptions, state: TableState, after: Sequence[TableUpdate], *, subject: str
 ) -> None:
     """Reject a write that would drop or rename columns of the readers of `main`, who do not see its rows yet."""
+    refused = partial(ConfigurationError.refusing, "change", subject)
     if options.branch == MAIN_BRANCH and options.publish == "step":
         return
     losses = lost_columns(options.renames, state.schema, after, subject=subject)
     if losses and options.branch == MAIN_BRANCH:
-        raise ConfigurationError.refusing(
-            "change",
-            subject,
+        raise refused(
             expected="a write that keeps the columns of the table until a release publishes its rows",
             found=f"that it would {losses[0]}",
             hint="materialize the asset once with `iceberg/publish`: `step`.",
         )
     if losses:
-        raise ConfigurationError.refusing(
-            "change",
-            subject,
+        raise refused(
             expected=f"a write that keeps the columns of `main`, to the branch {options.branch!r}",
             found=f"that it would {losses[0]}",
             hint="write `main` that way first, or add the column: a table has one schema for all of its branches.",
@@ -65,20 +63,11 @@ def refuse_outdated_branch(
         field = state.schema.field(name)
         if field is not None and held.get(field.field_id) != field.name:
             change: Literal["added", "renamed"] = "renamed" if field.field_id in held else "added"
-            if request.staging is not None:
-                raise ConfigurationError.refusing(
-                    "write",
-                    subject,
-                    expected=f"a newest snapshot of {request.staging.target!r} that has the column {field.name!r}, "
-                    "for a staged write",
-                    found=f"one from before the column was {change}",
-                    hint=f"materialize the asset once without `{AUDITS}`: its next snapshot has the column.",
-                )
-            raise ConfigurationError.refusing(
-                "write",
-                subject,
-                expected=f"a branch {branch!r} whose newest snapshot has the column {field.name!r}",
-                found=f"one from before the column was {change}",
-                hint="append to the branch first, for example a DataFrame without rows: its next snapshot has the "
-                "column.",
-            )
+            staging, column = request.staging, f"the column {field.name!r}"
+            expected = f"a branch {branch!r} whose newest snapshot has {column}"
+            hint = "append to the branch first, for example a DataFrame without rows: its next snapshot has the column."
+            if staging is not None:
+                expected = f"a newest snapshot of {staging.target!r} that has {column}, for a staged write"
+                hint = f"materialize the asset once without `{AUDITS}`: its next snapshot has the column."
+            found = f"one from before the column was {change}"
+            raise ConfigurationError.refusing("write", subject, expected=expected, found=found, hint=hint)

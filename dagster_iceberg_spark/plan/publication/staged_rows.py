@@ -13,6 +13,7 @@ wrote them. A partition without files has none to be missed: only what others ha
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Final, Literal, TypeAlias
@@ -31,6 +32,8 @@ from dagster_iceberg_spark.table.lineage import ASSET_KEY, UPSTREAM, UpstreamRea
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_cannot_publish = partial(CommitConflictError.refusing, "publish")
 
 Publication: TypeAlias = Literal["fast-forward", "rebase"]
 
@@ -230,8 +233,7 @@ def _conflict(identifier: TableIdentifier, staging: Staging, snapshot: Snapshot)
     run, keys = summary.get(lineage.RUN_ID), summary.get(lineage.PARTITION_KEYS)
     writer = f"run {run} of {summary.get(lineage.ASSET_KEY)}" if run else "another writer"
     partitions = f", partitions {keys}" if keys else ""
-    return CommitConflictError.refusing(
-        "publish",
+    return _cannot_publish(
         str(identifier),
         expected=f"the rows of this run in {staging.target!r} as they were when they were staged",
         found=f"snapshot {snapshot.snapshot_id} of {writer}{partitions}, which has added or removed some of them since",
@@ -241,8 +243,7 @@ def _conflict(identifier: TableIdentifier, staging: Staging, snapshot: Snapshot)
 
 def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """The staged branch and its target have no common history, or the branch holds another writer's snapshot."""
-    return CommitConflictError.refusing(
-        "publish",
+    return _cannot_publish(
         str(identifier),
         expected=f"the staged branch {staging.branch!r} to hold one snapshot on top of a snapshot of "
         f"{staging.target!r}",
@@ -253,8 +254,7 @@ def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConfl
 
 def moved(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """Another writer has committed while the staged rows were being published."""
-    return CommitConflictError.refusing(
-        "publish",
+    return _cannot_publish(
         str(identifier),
         expected=f"{staging.target!r} as it was a moment ago",
         found="a commit of another writer since",
@@ -397,8 +397,7 @@ def _reads_of(snapshot: Snapshot) -> tuple[UpstreamRead, ...]:
 
 def _unread_changes(asset: str, source: str) -> CommitConflictError:
     """Others have committed to a table whose changes an asset has read."""
-    return CommitConflictError.refusing(
-        "publish",
+    return _cannot_publish(
         asset,
         expected=f"no commits of others to {source}, whose changes it has read up to the staged snapshot",
         found="some, which the asset would never read",

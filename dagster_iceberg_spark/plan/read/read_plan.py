@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+_cannot_read = partial(UpstreamMissingError.refusing, "read")
 
 
 def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile]) -> list[list[int]]:
@@ -216,17 +219,15 @@ def reads_everything(plan: ReadPlan) -> bool:
 
 
 def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: UpstreamRead | None) -> int | None:
+    refused = partial(UpstreamMissingError.refusing, "read", str(state.identifier))
     if earlier is not None:
         known = earlier.snapshot_id
         return None if known is None else _known_snapshot(state, known, of_run=options.as_of_run)
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
     if options.ref not in (None, MAIN_BRANCH, *state.refs):
-        raise UpstreamMissingError.refusing(
-            "read",
-            str(state.identifier),
-            expected=f"a branch or tag {options.ref!r}",
-            found=f"the refs {', '.join(sorted(state.refs)) or 'none'}",
+        raise refused(
+            expected=f"a branch or tag {options.ref!r}", found=f"the refs {', '.join(sorted(state.refs)) or 'none'}"
         )
     branch = options.ref or MAIN_BRANCH
     if options.as_of is None:
@@ -234,9 +235,7 @@ def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: Upstream
     found = _head_at(state, branch, (options.as_of - _EPOCH) // dt.timedelta(milliseconds=1))
     if found in state.snapshots:
         return found
-    raise UpstreamMissingError.refusing(
-        "read",
-        str(state.identifier),
+    raise refused(
         expected=f"the snapshot that {branch!r} had at {options.as_of.isoformat()}",
         found="none: the table is younger, its older snapshots have expired, or the catalog shows only the newest",
     )
@@ -271,8 +270,7 @@ def _has_lost_parent(state: TableState, snapshot_id: int) -> bool:
 def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None = None) -> int:
     if snapshot_id in state.snapshots:
         return snapshot_id
-    raise UpstreamMissingError.refusing(
-        "read",
+    raise _cannot_read(
         str(state.identifier),
         expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
         found=f"{len(state.snapshots)} other snapshots",
@@ -312,8 +310,7 @@ def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[
     fields = {name: schema.field(name) for name in names}
     missing = [name for name, field in fields.items() if field is None]
     if missing:
-        raise UpstreamMissingError.refusing(
-            "read",
+        raise _cannot_read(
             subject,
             expected=f"the columns {', '.join(missing)} of `{COLUMNS}`",
             found=f"the columns {', '.join(schema.names)}",

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import sqlglot
@@ -92,20 +93,15 @@ SPARK_SQL: Final = _Spark4
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
     """Return the predicate of the rows for which a condition in Spark SQL is true. `key` is its metadata key."""
+    refused = partial(MetadataKeyError.of_value, key, subject)
     try:
         parsed = sqlglot.parse_one(condition, dialect=SPARK_SQL)
     except SqlglotError as error:
-        raise MetadataKeyError.of_value(
-            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
-        ) from error
+        raise refused(expected="a condition in SQL", found=repr(condition), hint=_HINT) from error
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
     if terms > MAXIMUM_TERMS:
-        raise MetadataKeyError.of_value(
-            key,
-            subject,
-            expected=f"at most {MAXIMUM_TERMS} times AND and OR",
-            found=f"{terms} of them",
-            hint="list values with IN.",
+        raise refused(
+            expected=f"at most {MAXIMUM_TERMS} times AND and OR", found=f"{terms} of them", hint="list values with IN."
         )
     return _Reader(schema, key, subject).predicate(parsed)
 

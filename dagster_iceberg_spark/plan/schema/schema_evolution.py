@@ -91,8 +91,7 @@ def plan_schema_changes(
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
         if difference is not None:
-            raise SchemaMismatchError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
                 found=f"a difference: {difference}",
@@ -168,8 +167,7 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
     for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
         other = known.setdefault(".".join(path), path)
         if other != path:
-            raise SchemaMismatchError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected="columns whose dotted paths differ, because Iceberg identifies them by their paths",
                 found=" and ".join(".".join(map(quote_part, path)) for path in (other, path)),
@@ -180,8 +178,7 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
 def refuse_no_columns(frame: Schema, *, subject: str) -> None:
     """Reject a DataFrame without columns, such as an empty one of pandas: it would drop all columns of the table."""
     if not frame.fields:
-        raise SchemaMismatchError.refusing(
-            "write",
+        raise _cannot_write(
             subject,
             expected="at least one column",
             found="a DataFrame without columns",
@@ -203,8 +200,7 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
-            raise SchemaMismatchError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected=f"column names that {owner} does not reserve",
                 found=f"the column {name!r}",
@@ -216,8 +212,7 @@ def refuse_substituted(parts: Sequence[str], *, subject: str) -> None:
     """Reject names in which Spark substitutes a variable, also in backticks (`spark.sql.variable.substitute`)."""
     for name in parts:
         if "${" in name:
-            raise SchemaMismatchError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected="names without `${`, where Spark's SQL substitutes a variable",
                 found=repr(name),
@@ -324,8 +319,7 @@ class _Evolution:
                 yield from self.of_type(source.element, target.element, path=(*path, "element"))
             case MapType(), MapType():
                 if not _fits_as_key(source.key, target.key, self.frame):
-                    raise SchemaMismatchError.refusing(
-                        "write",
+                    raise _cannot_write(
                         self.subject,
                         expected=f"the map {'.'.join(path)!r} with keys of type {target.key}",
                         found=f"keys of type {source.key}",
@@ -365,8 +359,7 @@ def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
     within = frozenset(types_within(field.type))
     if _VARIANT in within:
-        raise SchemaMismatchError.refusing(
-            "write",
+        raise _cannot_write(
             subject,
             expected=f"a type that every reader supports for the column {'.'.join(path)!r}",
             found="variant, which makes the whole table unreadable for pyiceberg",

@@ -24,7 +24,7 @@ from dagster_iceberg_spark.plan.write.definition import (
     refuse_any_schema,
 )
 from dagster_iceberg_spark.plan.write.table_owner import check_ownership, refuse_disagreement
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState

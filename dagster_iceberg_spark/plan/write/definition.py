@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -18,7 +19,7 @@ from dagster_iceberg_spark.plan.options.output_options import (
 )
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Values
 from dagster_iceberg_spark.plan.write.table_owner import shared_by, takes_over
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
@@ -31,6 +32,8 @@ from dagster_iceberg_spark.table.updates import (
     SetSortOrder,
     TableUpdate,
 )
+
+_cannot_write = partial(ConfigurationError.refusing, "write")
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 WAP_ENABLED: Final = "write.wap.enabled"
@@ -70,8 +73,7 @@ def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -
 def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
     """Reject a table that disables Spark's checks: it would match columns by position and store any NULL."""
     if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
-        raise ConfigurationError.refusing(
-            "write",
+        raise _cannot_write(
             subject,
             expected=f"a table without `{ACCEPT_ANY_SCHEMA}`, under which Spark checks neither columns nor NULL",
             found="it switched on",
@@ -84,8 +86,7 @@ def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
     """Reject session settings (`WAP_SETTINGS`) that stage the rows of a table with `write.wap.enabled`."""
     for name, value in settings.items():
         if value is not None:
-            raise ConfigurationError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected=f"a session without `{name}`, which puts the rows of a table with `{WAP_ENABLED}` elsewhere",
                 found=repr(value),
@@ -113,8 +114,7 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
     for name in wanted:
         field = state.schema.field(name)
         if field is None or not field.is_required:
-            raise ConfigurationError.refusing(
-                "write",
+            raise _cannot_write(
                 subject,
                 expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
                 found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
@@ -147,26 +147,21 @@ def protected_columns(
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
     """Reject a definition with another location or an older format than the table's, or with a tag as its branch."""
+    refused = partial(ConfigurationError.refusing, "write", subject)
     if options.format_version is not None and options.format_version < state.format_version:
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
+        raise refused(
             expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",
             found=f"version {state.format_version}",
             hint="leave the key out, or raise it: a table's format can be upgraded, never downgraded.",
         )
     if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
+        raise refused(
             expected=f"a table at {options.location} (`iceberg/location`)",
             found=f"one at {state.location}",
             hint="leave the key out, which only places new tables, or move the table.",
         )
     if options.branch in state.refs and options.branch not in state.branches:
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
+        raise refused(
             expected=f"a branch {options.branch!r} (`iceberg/branch`)",
             found="a tag of that name, which stays where it is",
             hint="name another branch.",
@@ -258,8 +253,7 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
         for column in columns:
             is_stored = key == SORT_BY and state is not None and state.schema.field(column) is not None
             if frame.field(column) is None and not is_stored:
-                raise ConfigurationError.refusing(
-                    "write",
+                raise _cannot_write(
                     subject,
                     expected=f"the column {column!r} of `{key}`",
                     found=f"a DataFrame with the columns {', '.join(frame.names)}",

@@ -45,7 +45,6 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import (
 )
 from dagster_iceberg_spark.plan.write.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.plan.write.table_owner import check_ownership, refuse_disagreement, refuse_replacing_others
-from dagster_iceberg_spark.plan.write.table_request import TableRequest, missing_table
 from dagster_iceberg_spark.plan.write.touched import with_columns
 from dagster_iceberg_spark.plan.write.where import where_scope
 from dagster_iceberg_spark.plan.write.write_plan import (
@@ -59,6 +58,7 @@ from dagster_iceberg_spark.plan.write.write_plan import (
     WritePlan,
     carries_over_rows,
 )
+from dagster_iceberg_spark.plan.write.write_request import TableRequest, missing_table
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate

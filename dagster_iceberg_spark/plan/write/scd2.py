@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+from functools import partial
 
 from dagster_iceberg_spark.errors import ConfigurationError, DataError
 from dagster_iceberg_spark.plan.options.output_options import MERGE
@@ -16,12 +17,11 @@ def boundary_of(
     rules: MergeRules, materialization: Materialization, owned: BoundScope, *, subject: str
 ) -> dt.datetime | None:
     """Return when the versions of a history begin, or None for a merge without versions."""
+    refused = partial(ConfigurationError.refusing, "merge into", subject)
     if rules.strategy != "scd2":
         return None
     if rules.retire == "all" and not owned.is_whole_table:
-        raise ConfigurationError.refusing(
-            "merge into",
-            subject,
+        raise refused(
             expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
             found="'all'",
         )
@@ -31,9 +31,7 @@ def boundary_of(
         return materialization.started_at
     windows = {item.window.start for partition in materialization.scope.partitions for item in partition if item.window}
     if len(windows) != 1:
-        raise ConfigurationError.refusing(
-            "merge into",
-            subject,
+        raise refused(
             expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",
             found=f"{len(windows)} of them",
             hint="run one partition at a time, or give each row its begin in the column that `valid_from` names.",

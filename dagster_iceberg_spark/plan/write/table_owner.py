@@ -7,7 +7,7 @@ from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
 from dagster_iceberg_spark.plan.options.output_options import TAKES_OVER
 from dagster_iceberg_spark.plan.read.read_options import CHANGES_FALLBACK
 from dagster_iceberg_spark.plan.schema.renames import lost_columns
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.snapshot import TableState

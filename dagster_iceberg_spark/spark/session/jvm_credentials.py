@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -144,10 +145,9 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 
 def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescription) -> dict[str, str]:
     """Return properties with which the nodes' identities assume the role (Iceberg, "AWS Integrations")."""
+    refused = partial(ConfigurationError.refusing, "use", f"the AWS credentials of the {catalog!s}")
     if identity.fixed_keys is not None:
-        raise ConfigurationError.refusing(
-            "use",
-            f"the AWS credentials of the {catalog!s}",
+        raise refused(
             expected="keys that Spark's nodes have by themselves",
             found="keys in the configuration, which Glue's client has no property for",
             hint="leave `credentials` out, or give a `role_arn` alone.",
@@ -155,13 +155,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
     if identity.role_arn is None:
         return {}
     if region is None:
-        raise ConfigurationError.refusing(
-            "use",
-            f"the AWS credentials of the {catalog!s}",
-            expected="a `region` for the role",
-            found="none",
-            hint="set `region`.",
-        )
+        raise refused(expected="a `region` for the role", found="none", hint="set `region`.")
     return {
         "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
         "client.assume-role.arn": identity.role_arn,

@@ -8,8 +8,7 @@ from dagster_iceberg_spark.catalog.damage import lone_creation
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableRequest, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translating

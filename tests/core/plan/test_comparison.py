@@ -7,7 +7,7 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError, TableOwnershipError
 from dagster_iceberg_spark.plan.options.output_options import parse_write_options
 from dagster_iceberg_spark.plan.write.comparison import DefinedTable, differences
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from tests.core.table.samples import TABLE, schema, snapshot, spec, table
 
 COLUMNS = schema(ts="timestamptz", carrier="string", delay="int")

@@ -25,7 +25,7 @@ from dagster_iceberg_spark.plan.write.definition import (
     required_by_definition,
     stored_columns,
 )
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.updates import RemoveProperties, SetIdentifierFields, SetProperties, SetSortOrder

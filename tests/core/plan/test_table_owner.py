@@ -14,7 +14,7 @@ from dagster_iceberg_spark.plan.write.table_owner import (
     refuse_replacing_others,
     shared_by,
 )
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.lineage import (
     NAMED_EXPLICITLY,
     OWNER_PROPERTY,

@@ -16,8 +16,8 @@ from dagster_iceberg_spark.plan.write.draft import (
     plan_finish,
 )
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.write.table_request import TableRequest
 from dagster_iceberg_spark.plan.write.write_plan import Append, Merge, Overwrite, WritePlan
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, In
