@@ -86,14 +86,15 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
 
 def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:
     """Make the parent of an unreadable snapshot current again, unless the table has changed since."""
-    _make_current(
-        description,
-        state,
-        snapshot.parent_snapshot_id,
-        head=snapshot,
-        branch=branch,
-        refusal=_unreadable(state, snapshot),
+    refusal = UnreadableCommitError.refusing(
+        "use",
+        str(state.identifier),
+        expected=f"the files of its snapshot {snapshot.snapshot_id}",
+        found="none: the engine deleted them when it was told that the catalog had refused the commit",
+        hint=f"roll the table back to the snapshot {snapshot.parent_snapshot_id} before it, and run again what was "
+        "committed since.",
     )
+    _make_current(description, state, snapshot.parent_snapshot_id, head=snapshot, branch=branch, refusal=refusal)
 
 
 def bring_back(
@@ -155,14 +156,3 @@ def _has_its_files(table: Table, snapshot_id: int) -> bool:
             if not table.io.new_input(entry.data_file.file_path).exists():
                 return False
     return True
-
-
-def _unreadable(state: TableState, snapshot: Snapshot) -> UnreadableCommitError:
-    return UnreadableCommitError.refusing(
-        "use",
-        str(state.identifier),
-        expected=f"the files of its snapshot {snapshot.snapshot_id}",
-        found="none: the engine deleted them when it was told that the catalog had refused the commit",
-        hint=f"roll the table back to the snapshot {snapshot.parent_snapshot_id} before it, and run again what was "
-        "committed since.",
-    )

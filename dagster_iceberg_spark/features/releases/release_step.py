@@ -333,7 +333,15 @@ class ReleaseStep:
         }
         unaudited = {name: results for name, results in found.items() if results}
         if unaudited:
-            raise _unaudited(self._name, unaudited)
+            raise UnauditedReleaseError.refusing(
+                "publish",
+                self._name,
+                expected="every blocking check of its assets to have passed on the rows that this run has staged",
+                found="; ".join(f"{asset}: {', '.join(results)}" for asset, results in sorted(unaudited.items())),
+                hint="select these checks with the assets and the release, and re-execute the run. A check looks at "
+                "the staged rows if it loads the asset as a parameter. If it finds them in another way, it names "
+                "their snapshot in its metadata, as `iceberg/snapshot_id`.",
+            )
 
 
 def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
@@ -345,20 +353,6 @@ def _drop_rejected(assets: Sequence[_StagedAsset]) -> None:
     for asset in assets:
         if asset.options.on_failure == "drop":
             drop_branch(asset.io_manager, asset.identifier, asset.staging.branch)
-
-
-def _unaudited(release: str, checks: Mapping[str, Iterable[str]]) -> UnauditedReleaseError:
-    """Blocking checks have not passed on the staged rows. `checks` has what was found, by asset."""
-    found = "; ".join(f"{asset}: {', '.join(results)}" for asset, results in sorted(checks.items()))
-    return UnauditedReleaseError.refusing(
-        "publish",
-        release,
-        expected="every blocking check of its assets to have passed on the rows that this run has staged",
-        found=found,
-        hint="select these checks with the assets and the release, and re-execute the run. A check looks at the "
-        "staged rows if it loads the asset as a parameter. If it finds them in another way, it names their snapshot in "
-        "its metadata, as `iceberg/snapshot_id`.",
-    )
 
 
 def _lost_branch(identifier: TableIdentifier, branch: str, snapshot_id: int) -> UpstreamMissingError:

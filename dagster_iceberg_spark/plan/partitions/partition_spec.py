@@ -69,7 +69,13 @@ def refuse_taken_names(
         name = field.name or known or field.derived_name
         is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
         if name in taken or (is_of_column and name != known):
-            raise _taken_field_name(subject, name, field, taken.get(name))
+            other = taken.get(name)
+            raise _cannot_partition(
+                subject,
+                expected="names of partition fields that differ from each other and from columns",
+                found=f"{name!r} of {field}, a column" if other is None else f"{name!r} of {other} and of {field}",
+                hint=f'give the field another name, as in "{replace(field, name=None)} as ...".',
+            )
         taken[name] = field
 
 
@@ -184,16 +190,4 @@ def has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
         for position, dimension in enumerate(scope.dimensions)
         if dimension.calendar is None and dimension.column in names
         for partition in scope.partitions
-    )
-
-
-def _taken_field_name(
-    subject: str, name: str, field: PartitionField, other: PartitionField | None
-) -> PartitioningError:
-    """A partition field has the name of another field or of a column."""
-    return _cannot_partition(
-        subject,
-        expected="names of partition fields that differ from each other and from columns",
-        found=f"{name!r} of {field}, a column" if other is None else f"{name!r} of {other} and of {field}",
-        hint=f'give the field another name, as in "{replace(field, name=None)} as ...".',
     )

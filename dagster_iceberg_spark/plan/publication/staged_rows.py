@@ -387,19 +387,15 @@ def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapsh
     reads = [read for read in _reads_of(staged) if read.snapshot_id in ids]
     for read in reads:
         if read.kind is not None and published[read.snapshot_id or 0].is_moved:
-            raise _unread_changes(staged.summary.get(ASSET_KEY, "the rows"), read.asset_key)
+            asset, source = staged.summary.get(ASSET_KEY, "the rows"), read.asset_key
+            raise _cannot_publish(
+                asset,
+                expected=f"no commits of others to {source}, whose changes it has read up to the staged snapshot",
+                found="some, which the asset would never read",
+                hint=f"materialize {source} and {asset} again.",
+            )
     return with_published_reads(staged.summary[UPSTREAM], ids) if reads else None
 
 
 def _reads_of(snapshot: Snapshot) -> tuple[UpstreamRead, ...]:
     return upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-
-
-def _unread_changes(asset: str, source: str) -> CommitConflictError:
-    """Others have committed to a table whose changes an asset has read."""
-    return _cannot_publish(
-        asset,
-        expected=f"no commits of others to {source}, whose changes it has read up to the staged snapshot",
-        found="some, which the asset would never read",
-        hint=f"materialize {source} and {asset} again.",
-    )

@@ -161,7 +161,13 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
         *parent, name = path
         compared = (*parent, name if frame.is_case_sensitive else folded(name))
         if compared in seen:
-            raise _repeated_name(subject, (seen[compared], field.name), parent)
+            kind, place = ("fields", f" of {'.'.join(parent)!r}") if parent else ("columns", "")
+            raise _cannot_write(
+                subject,
+                expected="column names that differ",
+                found=f"the {kind} {seen[compared]!r} and {field.name!r}{place}",
+                hint="rename one of them.",
+            )
         seen[compared] = name
     known: dict[str, tuple[str, ...]] = {}
     for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
@@ -394,19 +400,6 @@ def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeCol
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
     """Return the schema with the descriptions of the definition."""
     return replace(schema, fields=tuple(replace(field, doc=docs.get(field.name, field.doc)) for field in schema.fields))
-
-
-def _repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -> SchemaMismatchError:
-    """Two columns, or two fields of the struct `parent`, have the same name."""
-    one, other = names
-    return _cannot_write(
-        subject,
-        expected="column names that differ",
-        found=f"the fields {one!r} and {other!r} of {'.'.join(parent)!r}"
-        if parent
-        else f"the columns {one!r} and {other!r}",
-        hint="rename one of them.",
-    )
 
 
 def _dataframe_of(columns: Sequence[str]) -> str:

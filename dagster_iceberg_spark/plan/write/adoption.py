@@ -120,7 +120,13 @@ def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate],
     if since_ms is None or not is_cut or oldest.committed_at_ms < since_ms:
         return
     runs = [candidate.run_id for candidate in begun]
-    raise _forgotten_append(str(state.identifier), runs, oldest)
+    raise CommitOutcomeUnknownError.refusing(
+        "append again to",
+        str(state.identifier),
+        expected=f"a history that goes back to the start of run {', '.join(runs)}, which may have appended these rows",
+        found=f"snapshots from {oldest.committed_at.isoformat(timespec='seconds')} on: older ones have expired",
+        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
+    )
 
 
 def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -> bool:
@@ -219,16 +225,4 @@ def refuse_twins(
     return (
         f"Two attempts of one step wrote {identifier} at once, as the snapshots {ids}: the newest has replaced what "
         "the others wrote."
-    )
-
-
-def _forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
-    """An earlier attempt may have appended in a snapshot that has expired."""
-    since = oldest.committed_at.isoformat(timespec="seconds")
-    return CommitOutcomeUnknownError.refusing(
-        "append again to",
-        subject,
-        expected=f"a history that goes back to the start of run {', '.join(runs)}, which may have appended these rows",
-        found=f"snapshots from {since} on: older ones have expired",
-        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
     )

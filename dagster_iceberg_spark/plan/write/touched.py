@@ -50,7 +50,15 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
         transform in TIME_TRANSFORMS or source.type in types or isinstance(source.type, DecimalType)
     )
     if source is None or not is_known:
-        raise _untold_partitions(subject, field, source)
+        found = "no such column in the DataFrame" if source is None else f"a column of type {source.type}"
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected="partitions that Spark can tell from a column of the DataFrame, for `iceberg/write_disposition` = "
+            "`overwrite_partitions`",
+            found=f"the partition field {field}, of {found}",
+            hint="use `replace` with a partitions definition, or `merge`.",
+        )
     return source
 
 
@@ -123,16 +131,3 @@ def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, 
     if column.type == TIMESTAMPTZ:
         return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
     return start, end
-
-
-def _untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:
-    """Spark cannot compute the partitions of a field from the DataFrame."""
-    found = "no such column in the DataFrame" if column is None else f"a column of type {column.type}"
-    return PartitioningError.refusing(
-        "write",
-        subject,
-        expected="partitions that Spark can tell from a column of the DataFrame, for `iceberg/write_disposition` = "
-        "`overwrite_partitions`",
-        found=f"the partition field {field}, of {found}",
-        hint="use `replace` with a partitions definition, or `merge`.",
-    )

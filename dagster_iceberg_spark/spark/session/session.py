@@ -293,7 +293,13 @@ def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) ->
         wanted = catalog.spark_properties.get(key)
         found = session.conf.get(f"{_CATALOGS}.{catalog.name}.{key}", None)
         if wanted is not None and found is not None and _place(wanted) != _place(found):
-            raise _other_catalog(catalog.name, key, wanted=_place(wanted), found=_place(found))
+            raise SparkEnvironmentError.refusing(
+                "use",
+                f"the session's catalog {catalog.name!r}",
+                expected=f"`{key}` {_place(wanted)!r}, as the resource's `catalog` says",
+                found=repr(_place(found)),
+                hint="give both the same settings, or the resource's catalog another `name`.",
+            )
 
 
 def _place(value: str) -> str:
@@ -557,14 +563,3 @@ def _joined(given: str | None, *ours: str) -> str:
 def _address(remote: str) -> str:
     parts = urlsplit(remote)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _CONNECT_PORT}"
-
-
-def _other_catalog(name: str, key: str, *, wanted: str, found: str) -> SparkEnvironmentError:
-    """The session has another catalog of that name: what one engine writes, the other would not see."""
-    return SparkEnvironmentError.refusing(
-        "use",
-        f"the session's catalog {name!r}",
-        expected=f"`{key}` {wanted!r}, as the resource's `catalog` says",
-        found=repr(found),
-        hint="give both the same settings, or the resource's catalog another `name`.",
-    )
