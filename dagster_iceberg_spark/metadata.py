@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.options.output_options import (
 )
 from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MergeStrategy
-from dagster_iceberg_spark.table.commit import PublishedBy
+from dagster_iceberg_spark.table.snapshot import PublishedBy
 
 
 class TableMetadata(TypedDict, total=False):

@@ -12,7 +12,6 @@ from dagster_iceberg_spark.errors import AuditFailedError
 from dagster_iceberg_spark.plan.read.history import HistoryEntry, entries_as_markdown, escaped, inputs_as_markdown
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.audit import AuditResult
-from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (
     CARRIES_OVER,
     COMMIT_TOKEN,
@@ -25,7 +24,7 @@ from dagster_iceberg_spark.table.lineage import (
 )
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, Snapshot
 
 _MERGE_COUNTS: Final = "spark.merge-into."
 

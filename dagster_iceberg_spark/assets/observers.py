@@ -11,8 +11,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, first_line
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import Commit
 
 
 @dataclass(frozen=True, slots=True)

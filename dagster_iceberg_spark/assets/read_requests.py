@@ -14,11 +14,10 @@ from dagster_iceberg_spark.plan.options.output_options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.publication.environment import Environment
 from dagster_iceberg_spark.plan.publication.staging import staged_branch
 from dagster_iceberg_spark.plan.read.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
-from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy, TableState
 
 RUN_CONFIG: Final = {
     key.option: dg.Field(dg.Noneable(str), is_required=False, description=f"{key.values[0].upper()}{key.values[1:]}.")

@@ -26,8 +26,8 @@ from dagster_iceberg_spark.plan.write.comparison import DefinedTable
 from dagster_iceberg_spark.plan.write.write_request import LocationTemplate, RetryLimits, TableCreation, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
-from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import PublishedBy
 
 
 class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.features.components.plan.sql_query import SqlQuery
+from dagster_iceberg_spark.features.components.plan import SqlQuery
 from dagster_iceberg_spark.spark.versions import version_of
 
 

@@ -25,7 +25,7 @@ from dagster_iceberg_spark.assets.address import partition_columns
 from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError
 from dagster_iceberg_spark.features.checks.data_checks import build_data_checks
 from dagster_iceberg_spark.features.components.models import described
-from dagster_iceberg_spark.features.components.plan.sql_query import SqlQuery, TableName, parse_query, reference
+from dagster_iceberg_spark.features.components.plan import SqlQuery, TableName, parse_query, reference
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, parse_write_options
 from dagster_iceberg_spark.table.identifier import NotationError

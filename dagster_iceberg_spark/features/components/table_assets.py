@@ -25,7 +25,7 @@ from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.errors import CatalogUnavailableError, NotAnIcebergTableError
 from dagster_iceberg_spark.features.components.lake import SPARK_MODEL, resolved_spark
 from dagster_iceberg_spark.features.components.models import configuration, described
-from dagster_iceberg_spark.features.components.plan.discovered_tables import (
+from dagster_iceberg_spark.features.components.plan import (
     MAXIMUM_KEYS,
     DiscoveredPartitions,
     DiscoveredTable,

@@ -33,9 +33,8 @@ from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.spark.write.commit import materialize
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import DAY_MS, Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import DAY_MS, Commit, Snapshot, TableState
 
 TABLE_UUID: Final = "table_uuid"
 _MANY_SNAPSHOTS: Final = 100

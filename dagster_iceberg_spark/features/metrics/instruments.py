@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.snapshot import Commit
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from dagster_iceberg_spark.catalog.description import holds_secret, spellings_of
 from dagster_iceberg_spark.config.configuration import Configuration, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
-from dagster_iceberg_spark.features.mirror.observer import MirrorObserver
+from dagster_iceberg_spark.features.mirror.mirrors import MirrorObserver
 from dagster_iceberg_spark.features.mirror.options import MIRROR, Codec, Mirror, MirrorMode, MirrorSettings
 from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake, TableMirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier

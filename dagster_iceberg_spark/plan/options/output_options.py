@@ -35,11 +35,10 @@ from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
-from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, nearest_of, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]

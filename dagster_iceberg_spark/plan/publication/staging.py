@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dagster_iceberg_spark.table.change import is_empty_start
-from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import PublishedBy, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 _PREFIX: Final = "dagster_"

@@ -43,10 +43,9 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import (
     follows_spec,
     straddling_files,
 )
+from dagster_iceberg_spark.plan.write.replaced_rows import where_scope, with_columns
 from dagster_iceberg_spark.plan.write.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.plan.write.table_owner import check_ownership, refuse_disagreement, refuse_replacing_others
-from dagster_iceberg_spark.plan.write.touched import with_columns
-from dagster_iceberg_spark.plan.write.where import where_scope
 from dagster_iceberg_spark.plan.write.write_plan import (
     Append,
     AppendAlone,

@@ -16,10 +16,9 @@ from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.adoption import RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
-from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit
 
 NAMESPACE: Final = "namespace"
 TABLE: Final = "table"

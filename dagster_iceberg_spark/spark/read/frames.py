@@ -34,8 +34,7 @@ from dagster_iceberg_spark.plan.schema.schema_evolution import OWN_PREFIX
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated, translating
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect, is_in_process
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import added_between, refresh

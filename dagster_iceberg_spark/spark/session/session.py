@@ -21,8 +21,7 @@ from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
-from dagster_iceberg_spark.spark.failures import kind_of, translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translated
 from dagster_iceberg_spark.spark.session.connect import is_connect, loses_executors
 from dagster_iceberg_spark.spark.session.java import require_java, require_jvm
 from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, tell_jvm

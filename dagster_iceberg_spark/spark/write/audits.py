@@ -17,8 +17,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
-from dagster_iceberg_spark.spark.engine_failure import inspect_failure
-from dagster_iceberg_spark.spark.failures import translating
+from dagster_iceberg_spark.spark.failures import inspect_failure, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh

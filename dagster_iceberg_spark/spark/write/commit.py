@@ -27,8 +27,7 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.read.frames import in_session
 from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
@@ -46,9 +45,8 @@ from dagster_iceberg_spark.spark.write.execution import (
 from dagster_iceberg_spark.spark.write.staged_write import StagedWrite
 from dagster_iceberg_spark.spark.write.writer import write
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, Snapshot, TableState
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 

@@ -15,11 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.write.adoption import operation_tag
-from dagster_iceberg_spark.plan.write.touched import touched
+from dagster_iceberg_spark.plan.write.replaced_rows import touched
 from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest
 from dagster_iceberg_spark.spark import expressions
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import is_unanswered, translating
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of

@@ -56,11 +56,10 @@ from dagster_iceberg_spark.spark.write.merge_diff import (
     fingerprint,
 )
 from dagster_iceberg_spark.table.change import may_change_rows
-from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.lineage import COUNTED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
-from dagster_iceberg_spark.table.snapshot import Snapshot
+from dagster_iceberg_spark.table.snapshot import RowCounts, Snapshot
 
 _OWN: Final = (CHANGE, BEFORE)
 _BATCH: Final = "__dagster_batch_of_"

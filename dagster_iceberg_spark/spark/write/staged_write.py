@@ -23,8 +23,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
 from dagster_iceberg_spark.plan.publication.staging import Staging
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import change_branches, refresh
 from dagster_iceberg_spark.spark.write.audits import (
@@ -37,9 +36,8 @@ from dagster_iceberg_spark.spark.write.audits import (
 )
 from dagster_iceberg_spark.spark.write.execution import run_query
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
-from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import Commit, TableState
 from dagster_iceberg_spark.table.updates import DropBranch
 
 

@@ -24,8 +24,8 @@ from dagster_iceberg_spark.spark.tables import append, append_alone, stored_rows
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write.execution import TaggedWork
 from dagster_iceberg_spark.spark.write.merge import merge
-from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import Predicate
+from dagster_iceberg_spark.table.snapshot import RowCounts
 
 _ROWS: Final = "rows"
 _DROPPED: Final = "dropped"

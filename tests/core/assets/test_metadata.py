@@ -12,11 +12,10 @@ from dagster_iceberg_spark.assets.commit_metadata import (
     materialization_metadata,
     partition_metadata,
 )
-from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.schema import Field, Schema, parse_type
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import Snapshot
+from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, Snapshot
 from tests.core.table.samples import TABLE, daily, schema
 
 RUN = "5d0f3c1e-0000-4000-8000-000000000000"

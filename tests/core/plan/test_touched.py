@@ -9,7 +9,7 @@ import pytest
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile, cover, follows_spec
-from dagster_iceberg_spark.plan.write.touched import touched, with_columns
+from dagster_iceberg_spark.plan.write.replaced_rows import touched, with_columns
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.schema import (
     BINARY,

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.read.row_filter import row_filter
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile, cover, union_of, within_file
-from dagster_iceberg_spark.plan.write.where import where_scope
+from dagster_iceberg_spark.plan.write.replaced_rows import where_scope
 from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,

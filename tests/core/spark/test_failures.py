@@ -16,13 +16,14 @@ from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnec
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import (
+    ENGINE_ERRORS,
     MOVED_MARKER,
     OUTSIDE_END,
     OUTSIDE_MARKER,
     RECOGNISERS,
     VALUE_MARKER,
+    inspect_failure,
     kind_of,
     translated,
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from dagster_iceberg_spark.features.components.plan.sql_query import parse_query, reference
+from dagster_iceberg_spark.features.components.plan import parse_query, reference
 from dagster_iceberg_spark.table.identifier import NotationError
 
 
