@@ -71,7 +71,7 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     if "" in names:
         raise refused(expected="a name for each column", found="a column without one", hint="name it in the asset.")
     columns = texts_in(given.schema)
-    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, refused)) for field in columns])
+    schema = pa.schema([pa.field(field.name, _storable(field.type, field.name, refused)) for field in columns])
     return pa.RecordBatchReader.from_batches(schema, (_cast(with_texts(batch), schema, refused) for batch in given))
 
 
@@ -161,13 +161,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, refused: _Refused) -> pa.Rec
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _stored(kind: pa.DataType, column: str, refused: _Refused) -> pa.DataType:
+def _storable(kind: pa.DataType, column: str, refused: _Refused) -> pa.DataType:
     """Return a type that Spark and Iceberg have and that holds every value of the given type."""
 
     def stored_part(part: pa.DataType) -> pa.DataType:
         if types.is_null(part):
             raise _unknown_type(column, "nothing but NULL inside", refused)
-        return _stored(part, column, refused)
+        return _storable(part, column, refused)
 
     for applies, stored in _RULES:
         if applies(kind):
@@ -261,15 +261,15 @@ class StagedFile:
 
     def write(self, schema: pa.Schema, chunks: Iterable[pa.Table]) -> None:
         """Write each chunk as a row group. Errors of the chunks themselves are raised as they are."""
-        with self._translated():
+        with self._translation():
             stream = self._io.new_output(self.uri).create()
             writer = parquet.ParquetWriter(stream, schema, version="2.6")
         try:
             for chunk in chunks:
-                with self._translated():
+                with self._translation():
                     writer.write_table(chunk)
         finally:
-            with self._translated():
+            with self._translation():
                 writer.close()
                 stream.close()
 
@@ -282,7 +282,7 @@ class StagedFile:
         except Exception as error:  # noqa: BLE001 - of the store's client
             _log.warning("Could not delete the staged file %s: %s", self.uri, first_line(error))
 
-    def _translated(self) -> AbstractContextManager[None]:
+    def _translation(self) -> AbstractContextManager[None]:
         if self._catalog is None:
             return nullcontext()
         return translated_answers(self._catalog, action="stage rows in the warehouse of")

@@ -149,7 +149,7 @@ def read(
     table = known_table(description, plan.identifier, action="read", snapshot_id=plan.snapshot_id)
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
-            name: _loaded(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))
+            name: _load(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))
             for name, planned in _scans(table, plans, input_type, on_planned).items()
         }
 
@@ -208,10 +208,10 @@ def _is_changelog(plan: ReadPlan) -> bool:
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:
     """Return an object of the input type without rows and columns. The type must not need columns."""
-    return _loaded(input_type, HeldRows(pa.table({})), subject=subject)
+    return _load(input_type, HeldRows(pa.table({})), subject=subject)
 
 
-def _loaded(input_type: InputType, rows: Rows, *, subject: str) -> Any:
+def _load(input_type: InputType, rows: Rows, *, subject: str) -> Any:
     try:
         return input_type.load(rows)
     except ImportError as error:
@@ -241,7 +241,7 @@ def lazy_frame(planned: PlannedScan) -> Any:
         # A number of rows applies before the filter, as does the limit of an input. Neither allows pruning.
         may_prune = filter_ is not None and rows is None and planned.plan.limit is None
         wanted = pruning(filter_, planned.plan.schema) if may_prune else EVERY_ROW
-        scan = planned.narrowed(columns, wanted, rows)
+        scan = planned.narrow(columns, wanted, rows)
         for batch in scan.batches():
             frame = pl.DataFrame(pl.from_arrow(batch))
             yield frame if filter_ is None else frame.filter(filter_)

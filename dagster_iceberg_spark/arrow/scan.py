@@ -123,13 +123,13 @@ class PlannedScan:
             return self.batches().read_all()  # from no more files than necessary
         batches = (batch for scan, tasks in self._pieces() for batch in scan.to_record_batches(tasks))
         parts = [pa.Table.from_batches([batch]) for batch in batches]  # their list types may differ
-        empty = pa.Table.from_batches([], self._projected)
+        empty = pa.Table.from_batches([], self._projection)
         table = pa.concat_tables([empty, *parts], promote_options="permissive")
         return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, while files are read."""
-        schema, projected, columns = self.schema, self._projected, list(self.plan.columns)
+        schema, projected, columns = self.schema, self._projection, list(self.plan.columns)
         pieces = chain.from_iterable(batches_of(scan, self.source.io, tasks) for scan, tasks in self._pieces())
         batches = _first((batch.cast(projected).select(columns) for batch in pieces), self.plan.limit)
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -162,7 +162,7 @@ class PlannedScan:
 
     def _planned_files(self) -> list[FileScanTask]:
         if self.plan.changes is not None and self.plan.changes.scan != "rows":
-            return list(self._added())
+            return list(self._added_files())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
         try:
             # The row filter is evaluated for each row in any case.
@@ -178,7 +178,7 @@ class PlannedScan:
                 hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
             ) from error
 
-    def described(self, tasks: Iterable[FileScanTask]) -> Iterator[tuple[FileScanTask, DataFile]]:
+    def files_with_bounds(self, tasks: Iterable[FileScanTask]) -> Iterator[tuple[FileScanTask, DataFile]]:
         """Yield each file with the bounds of its rows."""
         description = description_of(self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
         return ((task, description(task.file)) for task in tasks)
@@ -186,9 +186,9 @@ class PlannedScan:
     @property
     def schema(self) -> pa.Schema:
         """The columns in the plan's order."""
-        return pa.schema(map(self._projected.field, self.plan.columns))
+        return pa.schema(map(self._projection.field, self.plan.columns))
 
-    def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
+    def narrow(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
         """Return the scan with fewer columns or rows."""
         limits = [number for number in (self.plan.limit, limit) if number is not None]
         plan = replace(
@@ -235,7 +235,7 @@ class PlannedScan:
         return len(boxes) + intervals > MAXIMUM_TERMS
 
     @property
-    def _projected(self) -> pa.Schema:
+    def _projection(self) -> pa.Schema:
         return texts_in(schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False))
 
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
@@ -245,18 +245,18 @@ class PlannedScan:
             return
         scope = self.plan.scope
         by_filter: dict[Predicate, list[FileScanTask]] = {}
-        for task, file in self.described(self.planned_files()):
+        for task, file in self.files_with_bounds(self.planned_files()):
             left = within_file(scope, file)
             if left.boxes:
                 by_filter.setdefault(all_of([left.predicate(), self.plan.row_filter]), []).append(task)
         for predicate, tasks in by_filter.items():
             yield self._arrow_scan(predicate), tasks
 
-    def _added(self) -> Iterator[FileScanTask]:
+    def _added_files(self) -> Iterator[FileScanTask]:
         """Yield the files that the snapshots added. None of the snapshots has removed rows."""
         snapshots = self.plan.changes.snapshots if self.plan.changes else ()
         added = chain.from_iterable(files_added_by(self.source, snapshot_id) for snapshot_id in snapshots)
-        for task, file in self.described(FileScanTask(data_file=file) for file in added):
+        for task, file in self.files_with_bounds(FileScanTask(data_file=file) for file in added):
             if within_file(self.plan.scope, file).boxes:
                 yield task
 
@@ -291,7 +291,9 @@ def planned_scans(
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
     whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)), on_planned=on_planned)
     tasks = whole.planned_files()
-    found = partition_files([plan.scope for plan in plans.values()], [file for _, file in whole.described(tasks)])
+    found = partition_files(
+        [plan.scope for plan in plans.values()], [file for _, file in whole.files_with_bounds(tasks)]
+    )
     return {
         name: PlannedScan(source, plan, tuple(tasks[position] for position in positions))
         for (name, plan), positions in zip(plans.items(), found, strict=True)

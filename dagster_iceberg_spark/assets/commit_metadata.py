@@ -9,7 +9,7 @@ import dagster as dg
 from dagster_iceberg_spark.assets.dagster_private import add_partition_metadata, record_evaluation, set_data_version
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError
-from dagster_iceberg_spark.plan.read.history import HistoryEntry, entries_as_markdown, escaped, inputs_as_markdown
+from dagster_iceberg_spark.plan.read.history import HistoryEntry, entries_as_markdown, escape, inputs_as_markdown
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.lineage import (
@@ -187,7 +187,7 @@ def table_column(
     The UI renders descriptions as Markdown. Anyone may have written a description that is not in the definition, so its
     markup is escaped: it cannot become a link, an image or an element.
     """
-    shown = doc if doc is None or is_trusted else escaped(doc)
+    shown = doc if doc is None or is_trusted else escape(doc)
     constraints = dg.TableColumnConstraints(nullable=not is_required)
     return dg.TableColumn(name, column_type, description=shown, constraints=constraints)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.stored_tables import opened, stored_assets, without_io_manager
+from dagster_iceberg_spark.assets.stored_tables import open_io_manager, stored_assets, without_io_manager
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.check.findings import Answer, Finding, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
@@ -30,7 +30,7 @@ def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, s
                 yield Finding(f"the resource {key}", "configuration", "failed", found, "the environment's variables")
                 continue
             try:
-                io_manager = stack.enter_context(opened(key, stored.resource))
+                io_manager = stack.enter_context(open_io_manager(key, stored.resource))
                 catalog = io_manager.spark.session_settings().identity
             except Exception as error:  # noqa: BLE001 - such as Dagster's error for a missing variable or field
                 yield Finding(f"the resource {key}", "configuration", "failed", str(error), "the resource's fields")

@@ -105,7 +105,7 @@ class InputLoader:
         plan = plan_read(state, request.read_scope, request.options_in(state), earlier)
         if kind is None:
             return plan
-        position = position if earlier is None else self._repeated(position, earlier)
+        position = position if earlier is None else self._repeated_range(position, earlier)
         catalog, warn = self.spark.catalog_description, self.context.log.warning
         return with_changes(state, plan, position, kind, request=request, catalog=catalog, warn=warn)
 
@@ -134,7 +134,7 @@ class InputLoader:
         rows = self._rows(written) if written else {}
         return {key: rows.get(key) for key in plans}
 
-    def _repeated(self, position: Position, earlier: UpstreamRead) -> Position:
+    def _repeated_range(self, position: Position, earlier: UpstreamRead) -> Position:
         """Return the range of the earlier run, if the asset's position is the one that the run started from."""
         if isinstance(position, UpstreamRead) and position.since == earlier.since:
             return replace(self.request.upstream_read, since=earlier.since, snapshot_id=earlier.snapshot_id)

@@ -29,7 +29,7 @@ from dagster_iceberg_spark.plan.read.incremental import (
     Changes,
     OutputTable,
     Position,
-    agreed,
+    common_position,
     furthest,
     has_delete_files,
     lost_history,
@@ -119,7 +119,7 @@ def read_position(
     log = _EventLog(context, request, upstream)
     positions: list[Position | None] = [_by_lineage(output, *output.stored, log) for output in outputs if output.stored]
     positions = positions or [position for output in outputs for _, position in log.of_output(output)]
-    return agreed(positions, request.upstream_read)
+    return common_position(positions, request.upstream_read)
 
 
 def _by_lineage(output: StepOutput, table: OutputTable, catalog: CatalogDescription, log: "_EventLog") -> Position:
@@ -133,7 +133,7 @@ def _by_lineage(output: StepOutput, table: OutputTable, catalog: CatalogDescript
         return found if _has_rows(table, catalog) else now
     if any(has_record and position is None for has_record, position in recorded):
         return found
-    by_log = agreed([position for _, position in recorded], now)
+    by_log = common_position([position for _, position in recorded], now)
     return found if isinstance(by_log, str) else by_log
 
 

@@ -127,7 +127,7 @@ def stored_members(definitions: dg.Definitions, *, action: str) -> Iterator[list
                 )
             if not assets.specs:
                 continue
-            io_manager = stack.enter_context(opened(key, assets.resource))
+            io_manager = stack.enter_context(open_io_manager(key, assets.resource))
             members += [(io_manager, spec) for spec in assets.specs]
         yield members
 
@@ -196,7 +196,7 @@ def home_instance() -> Iterator[dg.DagsterInstance | None]:
 
 
 @contextmanager
-def opened(key: str, resource: TableIOManager) -> Iterator[TableIOManager]:
+def open_io_manager(key: str, resource: TableIOManager) -> Iterator[TableIOManager]:
     """Yield the IO manager as in a run, with the values of environment variables."""
     with home_instance() as instance, dg.build_resources({key: resource}, instance=instance) as made:
         io_manager: TableIOManager = getattr(made, key)

@@ -82,7 +82,7 @@ def audited_rows(
     )
 
 
-def evaluated(
+def evaluate(
     description: CatalogDescription,
     audits: Sequence[Audit],
     rows: AuditedRows,

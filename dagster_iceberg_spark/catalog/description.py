@@ -89,7 +89,7 @@ class EngineProperties:
         return tuple(dict.fromkeys((*self.spark_secrets.values(), *self.pyiceberg_secrets.values(), *self.hidden)))
 
 
-def joined(parts: Iterable[EngineProperties]) -> EngineProperties:
+def join(parts: Iterable[EngineProperties]) -> EngineProperties:
     """Return the properties of all parts."""
     known = tuple(parts)
     for first, second in combinations(known, 2):
@@ -209,7 +209,7 @@ class CatalogDescription:
     def redact(self, text: str) -> str:
         """Return the text without the catalog's secrets."""
         spellings = {item for secret in self.secrets for item in spellings_of(secret)}
-        return redacted(text, (item for item in spellings if len(item) >= _MINIMUM_SECRET_LENGTH))
+        return hide_secrets(text, (item for item in spellings if len(item) >= _MINIMUM_SECRET_LENGTH))
 
 
 def spellings_of(secret: str) -> set[str]:
@@ -217,7 +217,7 @@ def spellings_of(secret: str) -> set[str]:
     return {secret, quote(secret, safe=""), quote_plus(secret)}
 
 
-def redacted(text: str, spellings: Iterable[str]) -> str:
+def hide_secrets(text: str, spellings: Iterable[str]) -> str:
     """Return the text without the spellings of secrets, of which one may contain another."""
     for spelling in sorted(spellings, key=len, reverse=True):
         text = text.replace(spelling, HIDDEN)

@@ -348,9 +348,9 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
         with paused_collection():
             document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (ValueError, EOFError, zlib.error) as error:
-        raise _damaged(identifier, location, first_line(error)) from error
+        raise _damage(identifier, location, first_line(error)) from error
     if not isinstance(document, dict):
-        raise _damaged(identifier, location, f"a {type(document).__name__} in place of a JSON object")
+        raise _damage(identifier, location, f"a {type(document).__name__} in place of a JSON object")
     return document
 
 
@@ -359,7 +359,7 @@ def pointed_location(catalog: Catalog, identifier: TableIdentifier) -> str | Non
     return _pointer(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
 
 
-def _damaged(identifier: TableIdentifier, location: str, found: str) -> IcebergSparkError:
+def _damage(identifier: TableIdentifier, location: str, found: str) -> IcebergSparkError:
     return FailureKind.METADATA_DAMAGED.refusal("read", str(identifier), f"{found} in {location}")
 
 

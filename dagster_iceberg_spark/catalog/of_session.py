@@ -35,7 +35,7 @@ _METASTORES: Final = ("spark.hadoop.hive.metastore.uris", "hive.metastore.uris")
 _SPARK_ALONE: Final = ("type", "catalog-impl", "uri", "warehouse", "cache-enabled", "jdbc.user", "jdbc.password")
 
 
-def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -> CatalogDescription:
+def resolve(description: CatalogDescription, session_conf: Mapping[str, str]) -> CatalogDescription:
     """Return the catalog as pyiceberg needs it, from the session's configuration.
 
     The description has the catalog's name, and properties for pyiceberg only, which override the session's.
@@ -55,7 +55,7 @@ def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -
     if _kind(conf) == "hive" and "uri" not in conf:
         conf.update([("uri", session_conf[key]) for key in _METASTORES if key in session_conf])
     given = description.pyiceberg_properties
-    properties = {**_translated(conf, description), **given}
+    properties = {**_properties_of_pyiceberg(conf, description), **given}
     hidden = (value for key, value in {**conf, **given}.items() if holds_secret(key))
     addresses = str(properties.get("uri", ""))
     # A metastore may have several addresses. In other URIs, a comma is a part of the address.
@@ -79,7 +79,7 @@ def _host(uri: SplitResult) -> tuple[str, int] | None:
     return (uri.hostname, uri.port or _PORTS.get(uri.scheme.split("+")[0], 80)) if uri.hostname else None
 
 
-def _translated(conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
+def _properties_of_pyiceberg(conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
     kind = _kind(conf)
     if kind not in _IMPLEMENTATIONS.values():
         if "type" in description.pyiceberg_properties or "py-catalog-impl" in description.pyiceberg_properties:

@@ -36,10 +36,10 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     Publication,
     PublishedSnapshot,
     StagedRows,
+    concurrent_commit,
     decide_publication,
     in_order,
     kept_properties,
-    moved,
     overtaken,
     passed_snapshots,
     published_snapshot,
@@ -115,7 +115,7 @@ def publish(
     if not left:
         return Release((), is_atomic=is_transactional(description))
     for retry in range(ATTEMPTS):
-        steps = _prepared(description, left, ids, advance)
+        steps = _prepare(description, left, ids, advance)
         made, at_once = commit_in_order(description, [step.commit for step in steps], done="Published", report=report)
         done += [step.done() for step in steps[:made]]
         if made == len(steps):
@@ -128,10 +128,10 @@ def publish(
             return Release(tuple(done), is_atomic=False)
         ids |= {key: found for step in steps[:made] for key, found in step.commit.published.items()}
         ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
-    raise moved(left[0].state.identifier, left[0].rows.staging)
+    raise concurrent_commit(left[0].state.identifier, left[0].rows.staging)
 
 
-def _prepared(
+def _prepare(
     description: CatalogDescription,
     members: Sequence[Member],
     published: Mapping[int, PublishedSnapshot],
@@ -159,7 +159,7 @@ def _chosen(
     in_python = can_commit(description, table.metadata.format_version)  # it may have been upgraded since the decision
     is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
     if how == "rebase" or is_renamed:
-        commit = _rebased(description, table, state, rows, published) if in_python else None
+        commit = _rebase(description, table, state, rows, published) if in_python else None
         if commit is not None:
             return "rebase", commit
         # The next incremental read continues from the ids in the lineage.
@@ -190,7 +190,7 @@ def _looked_at(description: CatalogDescription, step: _Step) -> Member | Publish
     return replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
 
 
-def _rebased(
+def _rebase(
     description: CatalogDescription,
     table: Table,
     state: TableState,

@@ -23,12 +23,12 @@ def tables_of(
 ) -> tuple[TableIdentifier, ...]:
     """Return the tables of all namespaces of a catalog, or of some of them, sorted by name."""
 
-    def listed() -> list[Identifier]:
+    def list_names() -> list[Identifier]:
         catalog = open_catalog(description)
         namespaces = filter(has_namespace, _namespaces(catalog))
         return [table for namespace in namespaces for table in _tables(catalog, namespace)]
 
-    found = call_catalog(description, listed, action="list the tables of")
+    found = call_catalog(description, list_names, action="list the tables of")
     return tuple(TableIdentifier(parts[:-1], parts[-1]) for parts in sorted(set(found)))
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from dagster_iceberg_spark.assets.dagster_private import definitions_in, targets_in
 from dagster_iceberg_spark.config import configuration
-from dagster_iceberg_spark.config.configuration import selected
+from dagster_iceberg_spark.config.configuration import selection
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
@@ -121,7 +121,7 @@ def resource_of(
     """Return the resource that the options describe: fields of the catalog by dotted path, `key=value` for Spark."""
     try:
         return IcebergSparkResource(
-            catalog=selected(_nested({path: _value(text) for path, text in catalog.items()})),
+            catalog=selection(_nest({path: _value(text) for path, text in catalog.items()})),
             spark_config=assignments(spark_config, flag="--spark-config"),
             remote=remote,
             jars=jars,
@@ -153,7 +153,7 @@ def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _nested(values: Mapping[str, str]) -> dict[str, Any]:
+def _nest(values: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, value in values.items():
         *parents, name = _parts(path)

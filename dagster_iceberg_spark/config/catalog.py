@@ -11,7 +11,7 @@ from dagster_iceberg_spark.catalog.description import (
     CatalogDescription,
     EngineProperties,
     holds_secret,
-    joined,
+    join,
     split_secrets,
 )
 from dagster_iceberg_spark.config.configuration import Configuration, given, holds_login, scheme_of, without_password
@@ -170,7 +170,7 @@ class Catalog(Configuration):
         store = store.model_copy(update={"credentials": credentials, "region": store.region or default.region})
         return store.describe(is_vended=has_keys)
 
-    def _described(
+    def _describe(
         self,
         service: EngineProperties,
         *others: EngineProperties,
@@ -181,7 +181,7 @@ class Catalog(Configuration):
         warehouse: str | None = None,
     ) -> CatalogDescription:
         """Join the service, the store, other parts and the free properties to a description of the catalog."""
-        known = joined((service, self._store_properties(warehouse), *others))
+        known = join((service, self._store_properties(warehouse), *others))
         for key in sorted(known.keys & self.properties.keys()):
             raise ConfigurationError.refusing(
                 "use",

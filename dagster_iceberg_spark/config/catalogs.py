@@ -71,7 +71,7 @@ class HiveCatalog(Catalog):
                 "hive.hive2-compatible": str(self.hive2_compatible).lower(),
             },
         )
-        return self._described(
+        return self._describe(
             metastore,
             self._kerberos,
             kind="Hive Metastore",
@@ -143,7 +143,7 @@ class GlueCatalog(Catalog):
             **given({"client.region": self.region, "glue.id": self.catalog_id, "glue.endpoint": self.endpoint}),
         }
         lock = {} if self.lock_table is None else {"lock-impl": _DYNAMODB_LOCK, "lock.table": self.lock_table}
-        return self._described(
+        return self._describe(
             EngineProperties(
                 spark={**common, **lock},
                 pyiceberg=common,
@@ -221,7 +221,7 @@ class HadoopCatalog(Catalog):
             )
         if scheme == "file":
             make_directory(Path(urlsplit(warehouse).path), f"the Hadoop catalog {self.name!r}")
-        return self._described(
+        return self._describe(
             EngineProperties(
                 spark={"type": "hadoop", "warehouse": warehouse},
                 pyiceberg={"py-catalog-impl": HADOOP_CATALOG, "warehouse": warehouse},

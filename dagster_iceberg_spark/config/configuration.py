@@ -78,11 +78,11 @@ def given(properties: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if value}
 
 
-def selected(document: Any) -> Any:
+def selection(document: Any) -> Any:
     """Return a document with Dagster's form of each selected class: a mapping whose only key is the kind."""
     if not isinstance(document, dict):
         return document
-    fields = {name: selected(value) for name, value in document.items() if name != "kind"}
+    fields = {name: selection(value) for name, value in document.items() if name != "kind"}
     return {document["kind"]: fields} if "kind" in document else fields
 
 

@@ -235,7 +235,7 @@ class RestCatalog(Catalog):
             fields: Further fields.
         """
         uri = f"https://glue.{region}.amazonaws.com/iceberg"
-        return cls(**{"uri": uri, "warehouse": account_id, **_signed("glue", region, credentials), **fields})
+        return cls(**{"uri": uri, "warehouse": account_id, **_signature("glue", region, credentials), **fields})
 
     @classmethod
     def s3_tables(
@@ -250,7 +250,7 @@ class RestCatalog(Catalog):
             fields: Further fields.
         """
         uri = f"https://s3tables.{region}.amazonaws.com/iceberg"
-        return cls(**{"uri": uri, "warehouse": table_bucket, **_signed("s3tables", region, credentials), **fields})
+        return cls(**{"uri": uri, "warehouse": table_bucket, **_signature("s3tables", region, credentials), **fields})
 
     def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need."""
@@ -263,7 +263,7 @@ class RestCatalog(Catalog):
             "rest.client.connection-timeout-ms": str(CLIENT_CONNECT_TIMEOUT_SECONDS * 1000),
             "rest.client.socket-timeout-ms": str(CLIENT_ANSWER_TIMEOUT_SECONDS * 1000),
         }
-        described = self._described(
+        described = self._describe(
             EngineProperties(spark={**common, **timeouts}, pyiceberg=common),
             self._headers,
             self._trust,
@@ -316,7 +316,7 @@ class RestCatalog(Catalog):
         )
 
 
-def _signed(service: str, region: str, credentials: AwsCredentials | None) -> dict[str, Any]:
+def _signature(service: str, region: str, credentials: AwsCredentials | None) -> dict[str, Any]:
     known = credentials or AwsCredentials()
     return {
         "authentication": SigV4(region=region, service=service, credentials=known),

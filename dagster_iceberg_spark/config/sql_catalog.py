@@ -101,7 +101,7 @@ class SqlCatalog(Catalog):
             )
         path = Path(match["path"]).absolute()
         make_directory(path.parent, f"the SQL catalog {self.name!r}")
-        return self._described(
+        return self._describe(
             self._tables(
                 f"jdbc:sqlite:{path}?busy_timeout={SQLITE_BUSY_TIMEOUT_SECONDS * 1000}",
                 f"sqlite:///{path}?timeout={SQLITE_BUSY_TIMEOUT_SECONDS}",
@@ -137,7 +137,7 @@ class SqlCatalog(Catalog):
         )
         jdbc_uri = f"jdbc:{server.scheme.split('+')[0]}://{address}?{urlencode({**server.jdbc_query, **query})}"
         uri = f"{server.scheme}://{login}{'@' if login else ''}{address}?{urlencode({**server.query, **query})}"
-        return self._described(
+        return self._describe(
             self._tables(jdbc_uri, uri, driver=server.jdbc_driver),
             account,
             kind=f"{server.name} catalog",

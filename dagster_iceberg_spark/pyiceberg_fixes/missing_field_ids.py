@@ -26,12 +26,12 @@ def install() -> None:
     @wraps(genuine)
     def pyarrow_to_schema(schema: pa.Schema, *args: Any, **kwargs: Any) -> Any:
         is_mapped = bool(args and args[0] is not None) or kwargs.get("name_mapping") is not None
-        return genuine(schema if is_mapped else identified(schema), *args, **kwargs)
+        return genuine(schema if is_mapped else with_ids(schema), *args, **kwargs)
 
     pyiceberg_arrow.pyarrow_to_schema = pyarrow_to_schema
 
 
-def identified(schema: pa.Schema) -> pa.Schema:
+def with_ids(schema: pa.Schema) -> pa.Schema:
     """Return the schema without columns that have an id and inner parts without one."""
     kept = [field for field in schema if not _has_id(field) or all(map(_has_id, _inner(field)))]
     return schema if len(kept) == len(schema) else pa.schema(kept, metadata=schema.metadata)

@@ -31,7 +31,7 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
     types.VarcharType: vocabulary.STRING,
     types.BinaryType: vocabulary.BINARY,
     types.NullType: vocabulary.PrimitiveType("unknown"),
-    **{kind: vocabulary.PrimitiveType(name) for kind, name in versions.installed().primitive_types.items()},
+    **{kind: vocabulary.PrimitiveType(name) for kind, name in versions.installed_version().primitive_types.items()},
 }
 """Iceberg's types for Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
 
@@ -111,13 +111,13 @@ def as_planned(
         column = column if before == after else column.cast(after)
         column = column if stored.type == field.type else _cast(column, stored.type)
         if stored.name in checked:
-            leaf = partial(_checked, functions, label=stored.name)
-            column = reshaped(functions, column, stored.type, checked[stored.name], is_same=has_same_name, leaf=leaf)
+            leaf = partial(_check, functions, label=stored.name)
+            column = reshape(functions, column, stored.type, checked[stored.name], is_same=has_same_name, leaf=leaf)
         columns.append(column.alias(stored.name))
     return frame.select(*columns)
 
 
-def _checked(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
+def _check(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
     """Return the values of a uuid, which are texts in Spark, in lower case. Values of a fixed do not change."""
     if wanted == vocabulary.UUID:
         value, is_one, shown = functions.lower(column), column.rlike(_UUID), column.cast("string")
@@ -146,7 +146,7 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
             return data_type
 
 
-def projected(
+def project(
     frame: DataFrame, held: vocabulary.Schema, wanted: vocabulary.Schema, *, is_current: bool = True
 ) -> DataFrame:
     """Return a snapshot's rows, which have the columns `held`, with the columns of another schema of the table.
@@ -168,7 +168,7 @@ def projected(
         else:
             column = functions.expr(expressions.held_back(stored.name))
             added = partial(_initial_value, functions)
-            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id, added=added)
+            column = reshape(functions, column, stored.type, field.type, is_same=has_same_id, added=added)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
 
@@ -196,11 +196,11 @@ def with_all_fields(
     """Return the DataFrame with NULL for fields that its structs lack, by the complete types of the columns."""
     functions = functions_of(frame.sparkSession)
 
-    def completed(field: vocabulary.Field) -> Column:
+    def complete(field: vocabulary.Field) -> Column:
         whole, column = wanted.get(field.name, field.type), named_column(functions, field.name)
-        return reshaped(functions, column, field.type, whole, is_same=has_same_name).alias(field.name)
+        return reshape(functions, column, field.type, whole, is_same=has_same_name).alias(field.name)
 
-    return frame.select(*map(completed, given))
+    return frame.select(*map(complete, given))
 
 
 def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, subject: str) -> DataFrame:
@@ -215,12 +215,12 @@ def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, s
         column, known = named_column(functions, field.name), wanted.field(field.name)
         if known is not None:
             # The last cast is for types that Iceberg lacks, such as small integers.
-            column = _cast(reshaped(functions, column, field.type, known.type, is_same=is_same), known.type)
+            column = _cast(reshape(functions, column, field.type, known.type, is_same=is_same), known.type)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
 
 
-def reshaped(
+def reshape(
     functions: Functions,
     column: Column,
     held: vocabulary.IcebergType,
@@ -236,7 +236,7 @@ def reshaped(
     `stored`, a column of the wanted type, has the values for fields that structs lack, or `added` returns them; by
     default they are NULL. `leaf` converts primitive values; by default it is a cast.
     """
-    within = partial(reshaped, functions, is_same=is_same, leaf=leaf, added=added)
+    within = partial(reshape, functions, is_same=is_same, leaf=leaf, added=added)
     if vocabulary.is_same_type(held, wanted):
         return column
     match held, wanted:
@@ -294,7 +294,7 @@ def names_alike(*, is_case_sensitive: bool) -> Callable[[vocabulary.Field, vocab
     """Return a function that compares the names of two fields as the session does."""
     if is_case_sensitive:
         return has_same_name
-    return lambda one, other: vocabulary.folded(one.name) == vocabulary.folded(other.name)
+    return lambda one, other: vocabulary.fold(one.name) == vocabulary.fold(other.name)
 
 
 def has_same_id(one: vocabulary.Field, other: vocabulary.Field) -> bool:

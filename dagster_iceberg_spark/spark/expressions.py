@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.plan.write.write_plan import Guard
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
-from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted, quote, text, type_name
+from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted_name, quote, text, type_name
 from dagster_iceberg_spark.table import predicate
 from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
-from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field, folded
+from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field, fold
 
 _LONG_LIMIT: Final = 2**63
 _MICROS_OF_DAY: Final = "86400000000L"
@@ -141,7 +141,7 @@ def _partition_function(catalog: str | None, transform: Transform, column: str) 
     if catalog is None or transform.argument is None:
         message = f"{transform} has to be a function of a catalog"
         raise ValueError(message)
-    return f"{dotted(catalog, 'system', transform.name)}({transform.argument}, {column})"
+    return f"{dotted_name(catalog, 'system', transform.name)}({transform.argument}, {column})"
 
 
 def partition_value(field: PartitionField, column: Field, catalog: str) -> str:  # noqa: PLR0911 - one for each
@@ -158,7 +158,7 @@ def partition_value(field: PartitionField, column: Field, catalog: str) -> str: 
         value = day = f"unix_date({name})"
     elif column.type in (TIMESTAMP, TIMESTAMPTZ):
         value = f"unix_micros({name})" if column.type == TIMESTAMPTZ else _wall_clock_micros(name)
-        day = _floored(value, _MICROS_OF_DAY)
+        day = _floor(value, _MICROS_OF_DAY)
     else:
         return name
     date = f"date_from_unix_date(CAST({day} AS INT))"
@@ -170,7 +170,7 @@ def partition_value(field: PartitionField, column: Field, catalog: str) -> str: 
         case "day":
             return day
         case "hour":
-            return _floored(value, _MICROS_OF_HOUR)
+            return _floor(value, _MICROS_OF_HOUR)
         case _:
             return value
 
@@ -180,7 +180,7 @@ def _wall_clock_micros(column: str) -> str:
     return f"unix_date(CAST({column} AS DATE)) * {_MICROS_OF_DAY} + CAST({time_of_day} AS BIGINT)"
 
 
-def _floored(micros: str, unit: str) -> str:
+def _floor(micros: str, unit: str) -> str:
     """Return the number of whole units, rounded down also before 1970. `/` would be a floating-point division."""
     return f"(({micros}) - pmod({micros}, {unit})) DIV {unit}"
 
@@ -219,11 +219,11 @@ def held_back(column: str) -> str:
 
 def refusal(frame: DataFrame, guard: Guard) -> str:
     """Return the filter that rejects rows that the run does not own. Spark compiles it with the rest of the stage."""
-    types = {folded(field.name): field.dataType.typeName() for field in frame.schema.fields}
+    types = {fold(field.name): field.dataType.typeName() for field in frame.schema.fields}
     message: list[str] = []
     label = f"{OUTSIDE_MARKER}{guard.partitions}: "
     for column in guard.columns:
-        is_instant = types.get(folded(column)) == "timestamp"
+        is_instant = types.get(fold(column)) == "timestamp"
         message += [sql.constant_text(f"{label}{column}="), shown_value(column, is_instant=is_instant)]
         label = f"{MICROSECONDS if is_instant else ''}, "
     return refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])

@@ -69,7 +69,7 @@ class EngineFailure:
 
 def inspect_failure(error: Exception) -> EngineFailure:
     """Return the facts about the error, whatever Spark wraps it in."""
-    condition = versions.installed().condition_of(error) if isinstance(error, PySparkException) else None
+    condition = versions.installed_version().condition_of(error) if isinstance(error, PySparkException) else None
     text = _STACK_LINE.sub("", _text_of(error))
     connect = _CONNECT_CLASS.match(text)
     causes = _connect_causes(error)
@@ -406,7 +406,7 @@ RECOGNISERS: Final = (
 """The first match applies. The order is from specific to broad signs."""
 
 
-def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
+def translate(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
     """Return the package's error for an engine's error, which is its cause."""
     failure = inspect_failure(error)
     kind = kind_of(failure)
@@ -422,7 +422,7 @@ def translating(catalog: CatalogDescription, *, action: str, subject: str) -> It
     try:
         yield
     except ENGINE_ERRORS as error:
-        raise translated(error, action=action, subject=subject, redact=catalog.redact) from error
+        raise translate(error, action=action, subject=subject, redact=catalog.redact) from error
 
 
 def kind_of(failure: EngineFailure) -> FailureKind:

@@ -36,7 +36,7 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def dotted(*parts: str) -> str:
+def dotted_name(*parts: str) -> str:
     """Return a multi-part identifier."""
     return ".".join(quote(part) for part in parts)
 
@@ -44,12 +44,12 @@ def dotted(*parts: str) -> str:
 def column_name(column: Column, qualifier: str | None = None) -> str:
     """Return a column or a field of structs, of the qualifier's side in a join."""
     path = (column,) if isinstance(column, str) else column
-    return dotted(*path) if qualifier is None else dotted(qualifier, *path)
+    return dotted_name(*path) if qualifier is None else dotted_name(qualifier, *path)
 
 
 def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRANCH) -> str:
     """Return the table's full name. A branch is another part (Iceberg documentation, "Spark Writes", branches)."""
-    name = dotted(catalog, *identifier.parts)
+    name = dotted_name(catalog, *identifier.parts)
     return name if branch == MAIN_BRANCH else f"{name}.{quote(f'branch_{branch}')}"
 
 
@@ -84,7 +84,7 @@ def repeated_rows(table: str, columns: Sequence[str], condition: str | None = No
 
 def call(catalog: str, procedure: str, identifier: TableIdentifier, **arguments: str) -> str:
     """Return the call of a procedure on a table, with other arguments in SQL (Iceberg docs, "Spark Procedures")."""
-    named = {"`table`": text(dotted(catalog, *identifier.parts)), **arguments}
+    named = {"`table`": text(dotted_name(catalog, *identifier.parts)), **arguments}
     return f"CALL {quote(catalog)}.system.{procedure}({', '.join(f'{key} => {item}' for key, item in named.items())})"
 
 
@@ -151,7 +151,7 @@ def create_namespace(
     comment = f" COMMENT {text(properties['comment'])}" if "comment" in properties else ""
     free = {key: value for key, value in properties.items() if key != "comment"}
     others = f" WITH PROPERTIES ({_properties(free)})" if free else ""
-    return f"CREATE NAMESPACE IF NOT EXISTS {dotted(catalog, *namespace)}{comment}{others}"
+    return f"CREATE NAMESPACE IF NOT EXISTS {dotted_name(catalog, *namespace)}{comment}{others}"
 
 
 def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable, location: str | None) -> str:
@@ -210,20 +210,20 @@ def _path(change: TableUpdate) -> tuple[str, ...]:
 def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one for each kind of change
     match change:
         case updates.AddColumn():
-            return f"ADD COLUMN {dotted(*change.path)} {type_name(change.type)}{_comment(change.doc)}"
+            return f"ADD COLUMN {dotted_name(*change.path)} {type_name(change.type)}{_comment(change.doc)}"
         case updates.WidenColumn():
-            return f"ALTER COLUMN {dotted(*change.path)} TYPE {type_name(change.after)}"
+            return f"ALTER COLUMN {dotted_name(*change.path)} TYPE {type_name(change.after)}"
         case updates.DescribeColumn():
-            return f"ALTER COLUMN {dotted(*change.path)} COMMENT {text(change.doc)}"
+            return f"ALTER COLUMN {dotted_name(*change.path)} COMMENT {text(change.doc)}"
         case updates.RelaxColumn():
-            return f"ALTER COLUMN {dotted(*change.path)} DROP NOT NULL"
+            return f"ALTER COLUMN {dotted_name(*change.path)} DROP NOT NULL"
         case updates.RenameColumn():
-            return f"RENAME COLUMN {dotted(*change.path)} TO {quote(change.name)}"
+            return f"RENAME COLUMN {dotted_name(*change.path)} TO {quote(change.name)}"
         case updates.DropColumn():
-            return f"DROP COLUMN {dotted(*change.path)}"
+            return f"DROP COLUMN {dotted_name(*change.path)}"
         case updates.MoveColumn():
             place = f"AFTER {quote(change.after)}" if change.after else "FIRST"
-            return f"ALTER COLUMN {dotted(*change.path)} {place}"
+            return f"ALTER COLUMN {dotted_name(*change.path)} {place}"
         case updates.AddPartitionField():
             named = f" AS {quote(change.field.name)}" if change.field.name else ""
             return f"ADD PARTITION FIELD {transform(change.field)}{named}"
@@ -267,12 +267,12 @@ def drop_table(catalog: str, identifier: TableIdentifier, *, files: Literal["del
 
 def describe_namespace(catalog: str, namespace: Sequence[str]) -> str:
     """Return a statement that fails if the namespace does not exist."""
-    return f"DESCRIBE NAMESPACE {dotted(catalog, *namespace)}"
+    return f"DESCRIBE NAMESPACE {dotted_name(catalog, *namespace)}"
 
 
 def drop_namespace(catalog: str, namespace: Sequence[str]) -> str:
     """Drop the namespace if it exists. It must be empty."""
-    return f"DROP NAMESPACE IF EXISTS {dotted(catalog, *namespace)}"
+    return f"DROP NAMESPACE IF EXISTS {dotted_name(catalog, *namespace)}"
 
 
 def versions(catalog: str) -> str:
@@ -295,7 +295,7 @@ def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
 
 def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:
     """Return the call with which a person removes the files that belong to no snapshot."""
-    return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted(*identifier.parts))})"
+    return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted_name(*identifier.parts))})"
 
 
 def create_own_table(
@@ -316,7 +316,7 @@ def probe(catalog: str) -> str:
 def merge_condition(keys: Sequence[str], *, target: str, source: str, null_keys: NullKeys = "error") -> str:
     """Return the condition that joins a batch to its table by key."""
     equals = "<=>" if null_keys == "match" else "="
-    return " AND ".join(f"{dotted(target, key)} {equals} {dotted(source, key)}" for key in keys)
+    return " AND ".join(f"{dotted_name(target, key)} {equals} {dotted_name(source, key)}" for key in keys)
 
 
 def transform(field: PartitionField) -> str:

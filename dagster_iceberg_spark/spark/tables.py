@@ -17,10 +17,10 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
-from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergSession, configured
+from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergSession, temporary_settings
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.schema import folded
+from dagster_iceberg_spark.table.schema import fold
 from dagster_iceberg_spark.table.updates import (
     BranchUpdate,
     RenameColumn,
@@ -157,13 +157,13 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
             _run(session, identifier, planned)
             continue
         has_siblings = version.has_siblings_on_connect or not is_connect(session.spark)
-        apart = session.isolated({}) if has_siblings else nullcontext(session.spark)
-        with apart as beside, configured(beside, {CASE_SENSITIVE: "true"}):
+        apart = session.sibling({}) if has_siblings else nullcontext(session.spark)
+        with apart as beside, temporary_settings(beside, {CASE_SENSITIVE: "true"}):
             _run(session, identifier, [sql.refresh(name, identifier), *planned], spark=beside)
 
 
 def _changes_case_alone(change: TableUpdate) -> bool:
-    return isinstance(change, RenameColumn) and folded(change.name) == folded(change.path[-1])
+    return isinstance(change, RenameColumn) and fold(change.name) == fold(change.path[-1])
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:

@@ -119,13 +119,13 @@ def parse_partition_field(text: str) -> PartitionField:
     """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`."""
     stripped = text.strip()
     alias = _ALIAS.match(stripped)
-    name = _unquoted(alias["name"]) if alias else None
+    name = _unquote(alias["name"]) if alias else None
     expression = alias["field"].strip() if alias else stripped
     call = None if expression.startswith("`") else _CALL.match(expression)
     if call is None:
         if not expression:
             raise NotationError("a column or a transform of one", "an empty text")
-        return PartitionField(_unquoted(expression), Transform("identity"), name)
+        return PartitionField(_unquote(expression), Transform("identity"), name)
     transform_name = _SPELLINGS.get(call["transform"].lower())
     if transform_name is None:
         nearest = nearest_of(call["transform"], TRANSFORM_SPELLINGS)
@@ -170,7 +170,7 @@ def _parse_call(transform: TransformName, arguments: str, name: str | None) -> P
     if transform not in PARAMETRIC_TRANSFORMS:
         if not arguments:
             raise NotationError(f"a column in {transform}(column)", "none")
-        return PartitionField(_unquoted(arguments), Transform(transform), name)
+        return PartitionField(_unquote(arguments), Transform(transform), name)
     what = "number of buckets" if transform == "bucket" else "width"
     leading = re.match(r"^(?P<number>\d+)\s*,\s*(?P<column>.*\S)$", arguments, re.DOTALL)
     parts = leading or re.match(r"^(?P<column>.*\S)\s*,\s*(?P<number>\d+)$", arguments, re.DOTALL)
@@ -179,10 +179,10 @@ def _parse_call(transform: TransformName, arguments: str, name: str | None) -> P
     number, column = parts["number"], parts["column"]
     if int(number) < 1:
         raise NotationError(f"a {what} of at least 1", f"{number}")
-    return PartitionField(_unquoted(column), Transform(transform, int(number)), name)
+    return PartitionField(_unquote(column), Transform(transform, int(number)), name)
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     quoted = len(name) > 1 and name.startswith("`") and name.endswith("`")
     return name[1:-1].replace("``", "`") if quoted else name
 

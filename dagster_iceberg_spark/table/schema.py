@@ -139,8 +139,8 @@ class Schema:
         """Return the column of this name. Without case sensitivity, the only column in another case matches too."""
         if not self._by_name:
             for field in self.fields:
-                self._by_name.setdefault(folded(field.name), []).append(field)
-        alike = self._by_name.get(folded(name), ())
+                self._by_name.setdefault(fold(field.name), []).append(field)
+        alike = self._by_name.get(fold(name), ())
         exact = next((field for field in alike if field.name == name), None)
         if exact is not None or self.is_case_sensitive:
             return exact
@@ -160,7 +160,7 @@ class Schema:
         return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
 
 
-def folded(name: str) -> str:
+def fold(name: str) -> str:
     """Return a form of the name that is equal for names that Spark treats as equal without regard to case.
 
     Spark uses Java's `String.equalsIgnoreCase`, which compares character by character. A dotless i equals an i, and the

@@ -131,7 +131,7 @@ def test_an_executor_killed_after_a_checkpoint_costs_no_rows(
     lake: Lake, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(lake, "merge", plus=0)
-    killed = after_first("checkpointed", lambda: cluster.kill_an_executor(lake.session), monkeypatch)
+    killed = after_first("checkpoint", lambda: cluster.kill_an_executor(lake.session), monkeypatch)
     write(lake, "merge", plus=1)
     assert killed
     assert lake.rows("t", "id", "v") == [(number, number + 1) for number in range(100)]

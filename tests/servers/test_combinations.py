@@ -273,7 +273,7 @@ def removes_an_orphan(lake: Lake) -> None:
         stream.write(b"nothing")
     two_days_ago = sql.instant(int((time.time() - 2 * 86_400) * 1000))
     listed = path.replace("file:///", "file:/")
-    assert maintenance._removed(lake.spark.iceberg_session, state, [listed], two_days_ago) == [listed]
+    assert maintenance._remove(lake.spark.iceberg_session, state, [listed], two_days_ago) == [listed]
     assert not table.io.new_input(path).exists()
     assert len(lake.rows("t")) == 5 * 24
 

@@ -103,7 +103,7 @@ def _data_checks(
         audits = [audit for audit in checks.audits if audit.name in selected]
         state, branch = table_state(io_manager, spec, root_run_id=root_run_of(context.run))
         if audits:
-            yield from audited(io_manager, spec, audits, state, branch)
+            yield from audit_results(io_manager, spec, audits, state, branch)
         summaries = [check for check in checks.summaries if check.name in selected]
         yield from (_result(spec.key, check, state, branch, severity) for check in summaries)
 
@@ -175,12 +175,12 @@ def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetCheck
             hint = "build audit checks for assets that it stores only."
             io_manager = stored.io_manager(context.resources, action="check", hint=hint)
             state, branch = table_state(io_manager, spec, root_run_id=root_run_of(context.run))
-            yield from audited(io_manager, spec, chosen, state, branch)
+            yield from audit_results(io_manager, spec, chosen, state, branch)
 
     return audit_checks
 
 
-def audited(
+def audit_results(
     io_manager: TableIOManager, spec: dg.AssetSpec, audits: Sequence[Audit], state: TableState | None, branch: str
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results of audits on the rows that a branch of the table of an asset shows."""
@@ -253,16 +253,16 @@ def audit_table(
     Returns:
         The results by the names of the audits.
     """
-    from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
+    from dagster_iceberg_spark.catalog.audits import audited_rows, evaluate
 
     rows = audited_rows(
         state, snapshot, Schema(()), io_manager.definition_of(spec).request.options, samples=io_manager.audit_samples
     )
 
-    def scanned(others: Sequence[Audit]) -> dict[str, AuditResult]:
+    def scan(others: Sequence[Audit]) -> dict[str, AuditResult]:
         require_pyspark()
         from dagster_iceberg_spark.spark.write.audits import scan_published
 
         return scan_published(io_manager.spark.iceberg_session, others, rows)
 
-    return evaluated(io_manager.spark.catalog_description, audits, rows, scanned)
+    return evaluate(io_manager.spark.catalog_description, audits, rows, scan)

@@ -7,11 +7,11 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
-from dagster_iceberg_spark.config.configuration import selected
+from dagster_iceberg_spark.config.configuration import selection
 from dagster_iceberg_spark.features.components.models import (
     ConfigurationModel,
     configuration,
-    configured,
+    configure,
     described,
     given_values,
     model_of,
@@ -46,13 +46,13 @@ def resolved_spark(context: dg.ResolutionContext, model: ConfigurationModel | st
         if not isinstance(found, IcebergSparkResource):
             raise refusal(context, "the fields of an IcebergSparkResource, or an expression", type(found).__name__)
         return found
-    fields = selected(given_values(context, model))
-    return configured(context, model, lambda: IcebergSparkResource(**fields))
+    fields = selection(given_values(context, model))
+    return configure(context, model, lambda: IcebergSparkResource(**fields))
 
 
 def _fields(context: dg.ResolutionContext, model: ConfigurationModel) -> Mapping[str, Any]:
-    fields: dict[str, Any] = selected(given_values(context, model))
-    configured(context, model, lambda: IcebergPySparkIOManager(**fields))
+    fields: dict[str, Any] = selection(given_values(context, model))
+    configure(context, model, lambda: IcebergPySparkIOManager(**fields))
     return fields
 
 

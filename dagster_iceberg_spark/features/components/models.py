@@ -110,7 +110,7 @@ def _check_keys(context: dg.ResolutionContext, model: ConfigurationModel) -> Non
         raise refusal(context.at_path(_KIND), f"one of the kinds {', '.join(kinds)}", found, near)
 
 
-def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: Callable[[], _ValueT]) -> _ValueT:
+def configure(context: dg.ResolutionContext, model: ConfigurationModel, make: Callable[[], _ValueT]) -> _ValueT:
     """Return what a function returns for the values of a model."""
     try:
         return make()

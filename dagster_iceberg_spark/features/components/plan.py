@@ -255,7 +255,7 @@ def granule_of(state: TableState, field: PartitionField) -> Granule | None:
     return next((granule for granule in TIME_TRANSFORMS if granule == field.transform.name), None)
 
 
-def discovered(state: TableState, partitions: DiscoveredPartitions | None) -> DiscoveredTable:
+def discover(state: TableState, partitions: DiscoveredPartitions | None) -> DiscoveredTable:
     """Return what is kept of a table."""
     columns = (
         DiscoveredColumn(field.name, str(field.type), is_required=field.is_required, doc=field.doc)

@@ -20,10 +20,10 @@ def run_query(session: Any, query: SqlQuery, frames: Mapping[tuple[str, ...], Da
     if not frames:  # Spark then reads no placeholders
         return session.sql(query.text)  # type: ignore[no-any-return]
     names = {parts: f"frame_{number}" for number, parts in enumerate(frames)}
-    text = query.with_names(lambda parts: f"{{{names[parts]}}}" if parts in names else None, _escaped)
+    text = query.with_names(lambda parts: f"{{{names[parts]}}}" if parts in names else None, _escape)
     return version_of(session).query(session, text, {names[parts]: frame for parts, frame in frames.items()})
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return a text in which braces are no placeholders."""
     return text.replace("{", "{{").replace("}", "}}")

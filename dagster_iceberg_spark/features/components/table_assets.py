@@ -30,14 +30,14 @@ from dagster_iceberg_spark.features.components.plan import (
     DiscoveredPartitions,
     DiscoveredTable,
     TableSelection,
-    discovered,
+    discover,
     document_of,
     granule_of,
     partition_field,
     tables_in,
 )
 from dagster_iceberg_spark.features.watching.table_sensor import build_table_sensor, foreign_table
-from dagster_iceberg_spark.plan.read.history import escaped
+from dagster_iceberg_spark.plan.read.history import escape
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField
@@ -61,7 +61,7 @@ def discover_tables(
             return None
         if state is None or not selection.has_state(state):  # dropped in the meantime, or not selected
             return None
-        return discovered(state, _partitions(description, state))
+        return discover(state, _partitions(description, state))
 
     names = [name for name in tables_of(description, selection.has_namespace) if selection.has_table(name)]
     with ThreadPoolExecutor(1 if description.is_local else _AT_A_TIME) as pool:
@@ -224,7 +224,7 @@ class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
             partitions_def=None if partitions is None else _definition(partitions),
             io_manager_key=self.io_manager_key,
             group_name=self.group_name,
-            description=None if table.description is None else escaped(table.description),
+            description=None if table.description is None else escape(table.description),
             metadata={
                 "dagster/column_schema": _columns(table),
                 "dagster/table_name": f"{self.spark.catalog.name}.{name}",

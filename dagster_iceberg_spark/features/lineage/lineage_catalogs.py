@@ -86,7 +86,9 @@ class LakeTables:
 
     def history_of(self, state: TableState) -> TableHistory:
         """Return the history of a table, with the expired snapshots that maintenance has kept."""
-        kept = {item.snapshot_id: item for item in self._expired(state) if item.snapshot_id not in state.snapshots}
+        kept = {
+            item.snapshot_id: item for item in self._expired_snapshots(state) if item.snapshot_id not in state.snapshots
+        }
         snapshots = {**state.snapshots, **kept}
         listed = keys_by(self.partitions.get(state.identifier))
         head = state.refs.get(MAIN_BRANCH)
@@ -106,7 +108,7 @@ class LakeTables:
         except NotAnIcebergTableError:
             return None
 
-    def _expired(self, state: TableState) -> Sequence[Snapshot]:
+    def _expired_snapshots(self, state: TableState) -> Sequence[Snapshot]:
         namespace = state.identifier.namespace
         if namespace not in self._ledgers:
             self._ledgers[namespace] = expired_snapshots(self.spark.catalog_description, namespace)

@@ -129,7 +129,7 @@ class UpstreamTables:
         These are the assets that the step has loaded from the table. A table that it reads by name belongs to the asset
         that names it by `iceberg/table`, or to the asset that has written it.
         """
-        named = self._named(table)
+        named = self._find(table)
         if named is None:
             return (_UNKNOWN_ASSET,)
         identifier, loaded = named
@@ -146,7 +146,7 @@ class UpstreamTables:
         owner = None if state is None else state.properties.get(OWNER_PROPERTY)
         return () if owner is None else (owner,)
 
-    def _named(self, table: str) -> tuple[TableIdentifier, Sequence[UpstreamRead]] | None:
+    def _find(self, table: str) -> tuple[TableIdentifier, Sequence[UpstreamRead]] | None:
         """Return a table of the plan, with the reads that have loaded it, or None for one of another catalog.
 
         A name may end with what Iceberg's readers select: a ref, an instant or changes. A table may also be called so.
@@ -169,7 +169,7 @@ class UpstreamTables:
             tables = tables_read(parse_plan(analyzed_plan(frame)))
         except Exception:  # noqa: BLE001 - what is not known is not "none"
             return ["what its plan does not show"]
-        found = {table: self._named(table) for table in tables}
+        found = {table: self._find(table) for table in tables}
         return sorted(
             table if named is None else str(named[0]) for table, named in found.items() if not (named and named[1])
         )

@@ -19,7 +19,7 @@ from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
     READ_BY_NAME,
     ReplayedTable,
     RowComparison,
-    compared,
+    compare,
     snapshots_of_run,
     start_of,
 )
@@ -124,10 +124,10 @@ def replay_run(
             _branch_off(member, environment)
             stack.callback(drop_branch, member.io_manager, member.state.identifier, environment.branch)
         report(f"Replaying {', '.join(member.asset for member in members)}.")
-        found = _executed(definitions, run_id, run, selection, keys, instance)
-        loaded = _loaded(definitions, selection)
+        found = _execute(definitions, run_id, run, selection, keys, instance)
+        loaded = _inputs_of_steps(definitions, selection)
         replayed = [
-            _described(member, environment, keys[member.asset], found, loaded[member.spec.key], compare=compare)
+            _describe(member, environment, keys[member.asset], found, loaded[member.spec.key], compare=compare)
             for member in members
         ]
         if keep or not compare:
@@ -200,7 +200,7 @@ def _branch_off(member: _Member, environment: Environment) -> None:
         delete_rows(member.io_manager.spark.iceberg_session, identifier, branch)
 
 
-def _executed(
+def _execute(
     definitions: dg.Definitions,
     run_id: str,
     run: dg.DagsterRun | None,
@@ -227,7 +227,9 @@ def _executed(
     return {"/".join(event.asset_key.path): plain_metadata(event.metadata) for event in events}
 
 
-def _loaded(definitions: dg.Definitions, selection: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, frozenset[str]]:
+def _inputs_of_steps(
+    definitions: dg.Definitions, selection: Sequence[dg.AssetKey]
+) -> Mapping[dg.AssetKey, frozenset[str]]:
     """Return the assets that the step of each asset loads as inputs."""
     found = dict[dg.AssetKey, frozenset[str]]()
     for assets in definitions.resolve_asset_graph().assets_defs:
@@ -301,7 +303,7 @@ def _tags(run: dg.DagsterRun | None, keys: Mapping[str, Sequence[str]]) -> dict[
     return {**tags, _FIRST: longest[0], _LAST: longest[-1]}
 
 
-def _described(
+def _describe(
     member: _Member,
     environment: Environment,
     keys: Sequence[str],
@@ -347,4 +349,4 @@ def _comparison(member: _Member, state: TableState, replayed: Snapshot, keys: Se
         row_digest(session, plan_read(state, scope, ReadOptions(snapshot_id=snapshot_id)))
         for snapshot_id in (member.snapshots[0].snapshot_id, replayed.snapshot_id)
     )
-    return compared(before, after)
+    return compare(before, after)

@@ -90,14 +90,14 @@ def analyzed_plan(frame: DataFrame) -> str:
         with _all_fields(session):
             return version_of(session).printed_plan(frame, maximum_fields=ALL_FIELDS)
     with version_of(session).without_retries(session), _all_fields(session):
-        explained = _explained(frame.limit(0))
+        explained = _explain(frame.limit(0))
     _, _, analyzed = explained.partition(_ANALYZED)
     analyzed, _, _ = analyzed.partition(_NEXT)
     _, _, plan = analyzed.partition("\n")  # the line before the plan has the types of its columns
     return plan
 
 
-def _explained(frame: Any) -> str:
+def _explain(frame: Any) -> str:
     return str(frame._explain_string(extended=True))  # noqa: SLF001 - `explain` prints it
 
 

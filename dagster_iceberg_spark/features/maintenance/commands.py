@@ -44,7 +44,7 @@ def health(*, tables: tuple[str, ...], as_json: bool, **options: Any) -> None:
       dagster-iceberg-spark health --kind sql --uri sqlite:///lake/catalog.db --warehouse lake --table db.flights
     """  # noqa: D301 - click needs the character \b
     with usage_errors():
-        found = sorted(_checked(tables, options), key=lambda item: item.table)
+        found = sorted(_check(tables, options), key=lambda item: item.table)
     if as_json:
         click.echo(json.dumps([item.document() for item in found], indent=2))
     else:
@@ -54,7 +54,7 @@ def health(*, tables: tuple[str, ...], as_json: bool, **options: Any) -> None:
     sys.exit(_HEALTHY if all(item.is_healthy for item in found) else _NEEDS_WORK)
 
 
-def _checked(tables: tuple[str, ...], options: dict[str, Any]) -> "Iterator[CheckedTable]":
+def _check(tables: tuple[str, ...], options: dict[str, Any]) -> "Iterator[CheckedTable]":
     # Loading Dagster takes longer than showing the help.
     from dagster_iceberg_spark.features.maintenance.health_reports import catalog_health, stored_health
 
@@ -112,7 +112,7 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
       dagster-iceberg-spark maintain --dry-run
       dagster-iceberg-spark maintain -m my_project.definitions --table db.flights --yes
     """  # noqa: D301 - click needs the character \b
-    planned = _maintained(tables, options, dry_run=True)
+    planned = _maintain(tables, options, dry_run=True)
     if not as_json:
         _print_plans(planned)
     if dry_run:
@@ -120,7 +120,7 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
     else:
         if not yes:
             click.confirm("Do this?", abort=True, err=True)
-        done = _maintained(tables, options, dry_run=False)
+        done = _maintain(tables, options, dry_run=False)
     if as_json:
         click.echo(json.dumps([item.document() for item in done], indent=2))
     elif not dry_run:
@@ -131,7 +131,7 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
     sys.exit(_CANNOT_TELL if failed else 0)
 
 
-def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
+def _maintain(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
     from dagster_iceberg_spark.assets.stored_tables import home_instance
     from dagster_iceberg_spark.features.maintenance.table_maintenance import maintain_location
 

@@ -130,7 +130,7 @@ def table_files(description: CatalogDescription, identifier: TableIdentifier) ->
         snapshot = table.current_snapshot()
         manifests = [] if snapshot is None else snapshot.manifests(table.io)
         return TableFiles(
-            partitions=_grouped(table, entries_in(table, manifests, _described)),
+            partitions=_group(table, entries_in(table, manifests, _describe)),
             manifests=tuple(manifest.manifest_length for manifest in manifests),
             metadata_bytes=len(table.io.new_input(table.metadata_location)) if table.metadata_location else None,
         )
@@ -148,7 +148,7 @@ class _File:
     sequence_number: int
 
 
-def _described(entry: ManifestEntry) -> _File:
+def _describe(entry: ManifestEntry) -> _File:
     file = entry.data_file
     return _File(
         spec_id=file.spec_id,
@@ -185,15 +185,15 @@ class _Group:
             self.newest = (file.sequence_number, file.snapshot_id)
 
 
-def _grouped(table: Table, files: Iterable[_File]) -> tuple[PartitionFiles, ...]:
+def _group(table: Table, files: Iterable[_File]) -> tuple[PartitionFiles, ...]:
     groups: dict[tuple[int, Record], _Group] = {}
     for file in files:
         groups.setdefault((file.spec_id, file.partition), _Group()).add(file)
-    named = [_named(table, *key, group) for key, group in groups.items()]
+    named = [_name(table, *key, group) for key, group in groups.items()]
     return tuple(sorted(named, key=lambda item: (item.partition, item.spec_id)))
 
 
-def _named(table: Table, spec_id: int, partition: Record, group: _Group) -> PartitionFiles:
+def _name(table: Table, spec_id: int, partition: Record, group: _Group) -> PartitionFiles:
     spec = table.specs()[spec_id]
     start, end = _window(spec, partition)
     return PartitionFiles(

@@ -262,7 +262,7 @@ def metadata_of(maintained: Maintained) -> dict[str, Any]:
     if maintained.waits_for is not None:
         found["iceberg/waits_for"] = maintained.waits_for
     if (plan := maintained.plan) is not None:
-        found["iceberg/plan"] = dg.MetadataValue.md(_listed([*map(str, plan.actions), *plan.notes]))
+        found["iceberg/plan"] = dg.MetadataValue.md(_list([*map(str, plan.actions), *plan.notes]))
         kept = [
             dg.TableRecord(
                 {
@@ -302,7 +302,7 @@ def metadata_of(maintained: Maintained) -> dict[str, Any]:
     return found
 
 
-def _listed(lines: list[str]) -> str:
+def _list(lines: list[str]) -> str:
     return "\n".join(f"- {line}" for line in lines) or "Nothing is due."
 
 

@@ -207,7 +207,7 @@ def remove_orphans(session: IcebergSession, state: TableState, *, older_than_ms:
     recorded = rows_about(session, ORPHAN_FILES, state)
     earlier = {} if recorded is None else {row["path"]: row for row in recorded.collect()}
     removable = [path for path in found if path in earlier and earlier[path]["run_id"] != run_id]
-    removed = frozenset(_removed(session, state, removable, older_than) if removable else ())
+    removed = frozenset(_remove(session, state, removable, older_than) if removable else ())
     if found or earlier:
         now = dt.datetime.now(dt.timezone.utc)
         left = [path for path in found if path not in removed]
@@ -215,7 +215,7 @@ def remove_orphans(session: IcebergSession, state: TableState, *, older_than_ms:
     return {"removed_files": len(removed), "listed_files": len(found) - len(removed)}
 
 
-def _removed(session: IcebergSession, state: TableState, paths: Sequence[str], older_than: str) -> list[str]:
+def _remove(session: IcebergSession, state: TableState, paths: Sequence[str], older_than: str) -> list[str]:
     """Remove files by Iceberg's procedure, which compares them with the snapshots once more. Return their paths.
 
     The procedure skips files that do not begin with the location, as text: it lists `/lake` as `file:/lake`.

@@ -158,7 +158,7 @@ class TableMaintenance:
         files = table_files(self.readers.catalog, self.identifier)
         keys = [spec.key for spec in self.specs]
         needs = self.readers.needs(state, self.policy, now, keys=keys)
-        observed, unread = self._observed()
+        observed, unread = self._needs_of_observers()
         plan = plan_maintenance(
             state,
             files,
@@ -185,7 +185,7 @@ class TableMaintenance:
         planned = self.plan(now)
         if planned.plan is None or planned.waits_for is not None or dry_run:
             return planned
-        with self._locked(milliseconds(now)):
+        with self._lock(milliseconds(now)):
             if planned.plan.pins.changes:
                 self._change_tags(planned.plan.pins.changes)
             done = tuple(self._done(planned.plan.actions, now))
@@ -196,7 +196,7 @@ class TableMaintenance:
         after = None if state is None else table_health(state, files, self.policy, dt.datetime.now(dt.timezone.utc))
         return Maintained(self.identifier, planned.plan, done, planned.before, after)
 
-    def _observed(self) -> tuple[list[Need], list[str]]:
+    def _needs_of_observers(self) -> tuple[list[Need], list[str]]:
         """Return the snapshots that observers need, and the assets whose observers could not tell."""
         needs, unread = list[Need](), list[str]()
         for spec in self.specs:
@@ -255,7 +255,7 @@ class TableMaintenance:
         return {"deleted_rows": commit.snapshot.count("deleted-records")}
 
     @contextmanager
-    def _locked(self, now_ms: int) -> Iterator[None]:
+    def _lock(self, now_ms: int) -> Iterator[None]:
         """Hold the lock of the table inside the block. Afterwards, the table says when it was maintained."""
         lock, state = MaintenanceLock(self.run_id, now_ms), self._look()
         if state is None:

@@ -171,9 +171,9 @@ class DuckLakeMirror(Configuration):
         Raises:
             ConfigurationError: The extra `ducklake` is not installed, or there is no DuckLake.
         """
-        from dagster_iceberg_spark.features.mirror.creation import attached
+        from dagster_iceberg_spark.features.mirror.creation import attach_ducklake
 
-        with attached(self.ducklake(), name="mirror") as connection:
+        with attach_ducklake(self.ducklake(), name="mirror") as connection:
             yield connection
 
 

@@ -184,7 +184,7 @@ class Copier:
                 expected=f"DuckDB to read its files and to write files in {target}",
                 found=self.lake.redact(self.source.catalog.redact(found)),
             ) from None
-        return [self._described(row, key) for row in written]
+        return [self._describe(row, key) for row in written]
 
     def _directory(self, name: str) -> str:
         """Return where the copies of a partition go."""
@@ -194,7 +194,7 @@ class Copier:
             Path(target.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return target
 
-    def _described(self, written: Sequence[Any], key: str | None) -> MirrorFile:
+    def _describe(self, written: Sequence[Any], key: str | None) -> MirrorFile:
         """Return a file that DuckDB has written, by a row of its statistics."""
         path, rows, size, footer, by_column, *_ = written
         statistics = [

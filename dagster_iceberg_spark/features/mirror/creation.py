@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
+from dagster_iceberg_spark.features.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, open_database
 from dagster_iceberg_spark.features.mirror.plan import quoted_name, text_literal
 from dagster_iceberg_spark.features.mirror.table_mirror import FORMAT_VERSION, DatabaseKind, DuckLake
 from dagster_iceberg_spark.timeouts import MIRROR_LOCK_SECONDS
@@ -43,16 +43,16 @@ class LakeOptions:
 def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
     """Yield the database of a DuckLake, which is created first if it does not exist."""
     with ExitStack() as stack:
-        database = stack.enter_context(opened(lake)) if lake.may_exist else None
+        database = stack.enter_context(open_database(lake)) if lake.may_exist else None
         if database is None or not database.has_ducklake:
             stack.close()
             _create(lake)
-            database = stack.enter_context(opened(lake))
+            database = stack.enter_context(open_database(lake))
         yield database, options_of(database)
 
 
 @contextmanager
-def attached(lake: DuckLake, *, name: str) -> "Iterator[DuckDBPyConnection]":
+def attach_ducklake(lake: DuckLake, *, name: str) -> "Iterator[DuckDBPyConnection]":
     """Yield a DuckDB in memory that has a DuckLake attached under a name, to read it.
 
     Raises:
@@ -110,7 +110,7 @@ def _is_created(lake: DuckLake, attach: str, *, is_last: bool) -> bool:
 def _exists(lake: DuckLake) -> bool:
     if not lake.may_exist:
         return False
-    with opened(lake) as database:
+    with open_database(lake) as database:
         return database.has_ducklake
 
 

@@ -61,12 +61,12 @@ class Database:
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query, whose parameters are question marks."""
         self.execute(sql, *parameters)
-        with translated(self.lake, action="read"):
+        with translating(self.lake, action="read"):
             return list(self.cursor.fetchall())
 
     def execute(self, sql: str, *parameters: Any) -> None:
         """Execute a statement, whose parameters are question marks."""
-        with translated(self.lake, action="use"):
+        with translating(self.lake, action="use"):
             self.cursor.execute(sql.replace("?", "%s") if self.lake.kind == "postgresql" else sql, parameters)
 
     def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -105,9 +105,9 @@ class Database:
 
 
 @contextmanager
-def opened(lake: DuckLake) -> Iterator[Database]:
+def open_database(lake: DuckLake) -> Iterator[Database]:
     """Yield a connection to the database of a DuckLake. The file of SQLite or DuckDB must exist."""
-    with translated(lake, action="open"):
+    with translating(lake, action="open"):
         connection = _connection(lake)
     with closing(connection):
         # A cursor of DuckDB is another connection, with transactions of its own.
@@ -115,7 +115,7 @@ def opened(lake: DuckLake) -> Iterator[Database]:
 
 
 @contextmanager
-def translated(lake: DuckLake, *, action: str) -> Iterator[None]:
+def translating(lake: DuckLake, *, action: str) -> Iterator[None]:
     """Translate the errors of the database's driver."""
     try:
         yield

@@ -129,7 +129,7 @@ class _Commit:
         self._end_object(change.base)
         view_id = self._catalog_id()
         self.changed_schemas.add(view_id)
-        self.changes.append(f"created_view:{_quoted(change)}")
+        self.changes.append(f"created_view:{_quoted_name(change)}")
         self._begin(
             "ducklake_view",
             view_id=view_id,
@@ -165,7 +165,7 @@ class _Commit:
 
     def _create_table(self, change: MirrorChange) -> int:
         table_id, table_uuid, name = self._catalog_id(), str(uuid.uuid4()), change.mirror.table.name
-        self.changes.append(f"created_table:{_quoted(change)}")
+        self.changes.append(f"created_table:{_quoted_name(change)}")
         self.changed_schemas.add(table_id)
         self._begin(
             "ducklake_table",
@@ -417,7 +417,7 @@ def _partition_values(table_id: int, ids: Sequence[int], files: Sequence[MirrorF
             }
 
 
-def _quoted(change: MirrorChange) -> str:
+def _quoted_name(change: MirrorChange) -> str:
     return ".".join(map(quoted_name, change.mirror.table.parts))
 
 

@@ -159,10 +159,10 @@ def synchronize_mirrors(definitions: dg.Definitions, tables: Collection[str] = (
         for table in tables_of_assets(members, tables):
             for mirror in dict.fromkeys(mirror_of(table.io_manager, spec) for spec in table.specs):
                 if mirror is not None:
-                    yield _synchronized(table, mirror)
+                    yield _synchronize(table, mirror)
 
 
-def _synchronized(table: AssetTable, mirror: TableMirror) -> SynchronizedMirror:
+def _synchronize(table: AssetTable, mirror: TableMirror) -> SynchronizedMirror:
     catalog = table.io_manager.spark.catalog_description
     try:
         state = mirror.synchronize(catalog, table.identifier)

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.features.mirror.database import (
     delete_files_of,
     excludes_compaction,
     find_object,
-    opened,
+    open_database,
     scheduled_files,
 )
 from dagster_iceberg_spark.features.mirror.ducklake_columns import mirror_columns
@@ -122,7 +122,7 @@ def _content(
         return
     columns = mirror_columns(source.schema, table=str(source.identifier))
     if mirror.mode == "copy":
-        with _copied(database, options, mirror, known, source) as files:
+        with _copy(database, options, mirror, known, source) as files:
             yield TableChange(columns, (), files)
         return
     if options.is_encrypted:
@@ -134,10 +134,10 @@ def _content(
             hint='use the mode "copy", or another DuckLake.',
         )
     partition_columns = tuple(field.field_id for _, field in source.partition_fields)
-    yield TableChange(columns, partition_columns, _registered(database, known, source))
+    yield TableChange(columns, partition_columns, _register(database, known, source))
 
 
-def _registered(database: Database, known: MirroredObject | None, source: Source) -> FileChange:
+def _register(database: Database, known: MirroredObject | None, source: Source) -> FileChange:
     if known is None:
         return source.registered_change((), source.live_files(), ())
     deletes = delete_files_of(database, known.object_id)
@@ -153,7 +153,7 @@ def _registered(database: Database, known: MirroredObject | None, source: Source
 
 
 @contextmanager
-def _copied(
+def _copy(
     database: Database, options: LakeOptions, mirror: Mirror, known: MirroredObject | None, source: Source
 ) -> Iterator[FileChange]:
     gone, new = source.differences(None if known is None else known.record)
@@ -212,7 +212,7 @@ def mirror_record(lake: DuckLake, mirror: Mirror) -> MirrorRecord | None:
     """Return what a mirror shows, or None if there is none yet."""
     if not lake.may_exist:
         return None
-    with opened(lake) as database:
+    with open_database(lake) as database:
         known = find_object(database, mirror.table) if database.has_ducklake else None
     return None if known is None else known.record
 
@@ -226,7 +226,7 @@ def mirror_problems(
         return []
     if not lake.may_exist:
         return [f"The {lake} does not exist yet."]
-    with opened(lake) as database:
+    with open_database(lake) as database:
         known = find_object(database, mirror.table) if database.has_ducklake else None
         if known is None:
             return [f"The {lake} does not have {mirror.table} yet."]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.catalog.description import redacted
+from dagster_iceberg_spark.catalog.description import hide_secrets
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.mirror.options import Mirror
 from dagster_iceberg_spark.features.mirror.plan import MirrorRecord
@@ -45,7 +45,7 @@ class DuckLake:
 
     def redact(self, text: str) -> str:
         """Return the text without the secrets of the DuckLake."""
-        return redacted(text, self.secrets)
+        return hide_secrets(text, self.secrets)
 
 
 if TYPE_CHECKING:

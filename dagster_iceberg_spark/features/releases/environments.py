@@ -84,7 +84,7 @@ class _Table:
     def own(self) -> tuple[Snapshot, ...]:
         return own_snapshots(self.state, self.branch)
 
-    def described(self) -> EnvironmentBranch:
+    def describe(self) -> EnvironmentBranch:
         own = self.own
         return EnvironmentBranch(self.branch, self.state.identifier, len(own), own[-1].committed_at if own else None)
 
@@ -134,7 +134,7 @@ def environment_branches(definitions: dg.Definitions) -> Iterator[EnvironmentBra
     with stored_tables(definitions, action="list the environments of") as tables:
         for table in tables:
             for branch in sorted(filter(is_environment_branch, table.state.branches)):
-                yield _Table(table.io_manager, table.spec, table.state, branch).described()
+                yield _Table(table.io_manager, table.spec, table.state, branch).describe()
 
 
 def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = False) -> list[TableDiff]:
@@ -179,7 +179,7 @@ def drop_environment(definitions: dg.Definitions, name: str) -> list[Environment
     with _tables(definitions, name) as tables:
         for table in tables:
             drop_branch(table.io_manager, table.state.identifier, table.branch)
-        return [table.described() for table in tables]
+        return [table.describe() for table in tables]
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class StagedMaterialization:
     partitions: tuple[str, ...]
     checks: Mapping[str, Evaluation] = field(default_factory=dict)
 
-    def unaudited(self, checks: Iterable[str]) -> tuple[str, ...]:
+    def audit_gaps(self, checks: Iterable[str]) -> tuple[str, ...]:
         """Return what is wrong with each of these checks that has not passed on the snapshot."""
         found = ((name, self._finding(self.checks.get(name))) for name in sorted(checks))
         return tuple(f"`{name}` {finding}" for name, finding in found if finding is not None)
@@ -146,7 +146,7 @@ class _StagedAsset:
     def identifier(self) -> TableIdentifier:
         return self.state.identifier
 
-    def published(self) -> PublishedSnapshot | None:
+    def snapshot_in_target(self) -> PublishedSnapshot | None:
         """Return the snapshot of the target that has the rows, if there is one."""
         staged = self.state.snapshots.get(self.recorded.snapshot_id)
         if staged is not None:
@@ -209,9 +209,11 @@ class ReleaseStep:
             CommitConflictError: Another writer has changed the rows of an asset.
             UpstreamMissingError: The run has staged nothing, or the staged rows are gone.
         """
-        began, staged = time.monotonic(), self._staged()
+        began, staged = time.monotonic(), self._staged_assets()
         catalog = staged[0].io_manager.spark.catalog_description
-        published = {asset.definition.name: found for asset in staged if (found := asset.published()) is not None}
+        published = {
+            asset.definition.name: found for asset in staged if (found := asset.snapshot_in_target()) is not None
+        }
         left = [asset for asset in staged if asset.definition.name not in published]
         checks = self._blocking_checks()
         try:
@@ -271,7 +273,7 @@ class ReleaseStep:
     def _name(self) -> str:
         return "/".join(self.context.asset_key.path)
 
-    def _staged(self) -> list[_StagedAsset]:
+    def _staged_assets(self) -> list[_StagedAsset]:
         """Return the assets that the run, or a run that it re-executes, has materialized."""
         refused = partial(ConfigurationError.refusing, "publish", self._name)
         instance, runs = self.context.instance, runs_of_root(self.context.instance, self.context.run)
@@ -328,7 +330,7 @@ class ReleaseStep:
 
     def _refuse_unaudited(self, assets: Sequence[_StagedAsset], checks: Mapping[dg.AssetKey, frozenset[str]]) -> None:
         found = {
-            asset.definition.name: asset.recorded.unaudited(checks.get(asset.definition.spec.key, ()))
+            asset.definition.name: asset.recorded.audit_gaps(checks.get(asset.definition.spec.key, ()))
             for asset in assets
         }
         unaudited = {name: results for name, results in found.items() if results}

@@ -199,7 +199,7 @@ def _undone(
         wanted.run_id,
         others=[state for identifier, state in every.items() if identifier not in states],
         unread=unread,
-        recorded=None if instance is None else _recorded(instance, wanted.run_id),
+        recorded=None if instance is None else _recorded_snapshots(instance, wanted.run_id),
         cascade=wanted.cascade,
         partial=wanted.partial,
     )
@@ -210,7 +210,7 @@ def _undone(
         dry_run=wanted.dry_run,
         report=report,
     )
-    done = tuple(_described(undo, heads.get(undo.state.identifier)) for undo in plan.tables)
+    done = tuple(_describe(undo, heads.get(undo.state.identifier)) for undo in plan.tables)
     if wanted.dry_run:
         return Undo(wanted.by, done, plan.left_out)
     if instance is not None:
@@ -245,7 +245,7 @@ def _has_snapshot_of(state: TableState, run_id: str) -> bool:
     return any(state.snapshots[item].summary.get(RUN_ID) == run_id for item in state.snapshots)
 
 
-def _recorded(instance: dg.DagsterInstance, run_id: str) -> list[RecordedSnapshot]:
+def _recorded_snapshots(instance: dg.DagsterInstance, run_id: str) -> list[RecordedSnapshot]:
     """Return the snapshots that Dagster has recorded of a run; none of a run that it does not know."""
     found = []
     for item in recorded_events(instance, [run_id]):
@@ -257,7 +257,7 @@ def _recorded(instance: dg.DagsterInstance, run_id: str) -> list[RecordedSnapsho
     return list(dict.fromkeys(found))
 
 
-def _described(undo: TableUndo, head: int | None) -> UndoneTable:
+def _describe(undo: TableUndo, head: int | None) -> UndoneTable:
     summaries = [snapshot.summary for snapshot in undo.snapshots]
     return UndoneTable(
         table=undo.state.identifier,
@@ -282,7 +282,7 @@ def _tell(instance: dg.DagsterInstance, undos: Sequence[TableUndo], heads: dict[
     A partition that the undone run was the first to write has none.
     """
     for undo in undos:
-        current = undo.restored()
+        current = undo.restored_snapshot()
         if current is None:
             continue
         runs = [run for snapshot in (*undo.snapshots, current) for run in runs_behind(undo.state, snapshot)]

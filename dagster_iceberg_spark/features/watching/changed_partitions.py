@@ -18,7 +18,7 @@ from dagster_iceberg_spark.features.watching.watched_tables import (
     look_again,
     look_at_each,
     partitions_of,
-    watched,
+    watched_table,
 )
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, TABLE
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -121,7 +121,7 @@ class _Tick:
                     assets.is_executable and assets.get_io_manager_key_for_asset_key(spec.key) == io_manager_key
                 )
                 if spec.key in wanted and is_stored:
-                    yield watched(spec, self.io_manager.table_of(spec))
+                    yield watched_table(spec, self.io_manager.table_of(spec))
 
     def look_at(self, table: WatchedTable, recorded: Any) -> tuple[dict[str, str], Seen | None]:
         """Return the partitions to request with their run keys, and what is to be remembered of an input."""
@@ -144,12 +144,12 @@ class _Tick:
         made = look(self.catalog, self.io_manager.table_of(self.spec))
         requested: dict[str, str] = {}
         for snapshot in news.snapshots:
-            for key in self._changed(table, state, snapshot):
+            for key in self._changed_partitions(table, state, snapshot):
                 if not has_read(made, "/".join(self.spec.key.path), key, state, snapshot):
                     requested[key] = f"{table.identifier} {snapshot.snapshot_id} {key}"
         return requested, now
 
-    def _changed(self, table: WatchedTable, state: TableState, snapshot: Snapshot) -> Sequence[str]:
+    def _changed_partitions(self, table: WatchedTable, state: TableState, snapshot: Snapshot) -> Sequence[str]:
         """Return the partitions of the asset that a snapshot of an input has changed."""
         spec, own = table.spec, self.spec.partitions_def
         is_divided = spec.partitions_def is None

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.features.watching.watched_tables import (
     look_again,
     look_at_each,
     partitions_of,
-    watched,
+    watched_table,
 )
 from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, TABLE, TableAddress, parse_key
@@ -67,7 +67,7 @@ def build_table_sensor(
         >>> build_table_sensor([foreign_table("sensors", table="raw.sensors")], "spark").name
         'iceberg_tables'
     """
-    tables = [_watched(spec) for spec in specs]
+    tables = [_watched_table(spec) for spec in specs]
     keys = {resource} if isinstance(resource, str) else set[str]()
 
     @dg.sensor(
@@ -78,7 +78,7 @@ def build_table_sensor(
         description="Records when others have written Iceberg tables.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        with _opened(resource, context) as spark:
+        with _open(resource, context) as spark:
             tick = _Tick(context, spark.catalog_description, reports_first_look)
             found, cursor = look_at_each(context, tables, tick.look_at)
         events = [event for each in found for event in each]
@@ -178,20 +178,18 @@ def _sentence(news: News) -> str:
             return "Written by others. The snapshots in between have expired."
 
 
-def _watched(spec: dg.AssetSpec) -> WatchedTable:
+def _watched_table(spec: dg.AssetSpec) -> WatchedTable:
     metadata, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
     identifier = parse_key(TABLE, metadata, subject=subject)
     if identifier is None:
         raise ConfigurationError.refusing(
             "watch", subject, expected=f"the name of its table in its metadata, as `{TABLE}`", found="none"
         )
-    return watched(spec, identifier)
+    return watched_table(spec, identifier)
 
 
 @contextmanager
-def _opened(
-    resource: IcebergSparkResource | str, context: dg.SensorEvaluationContext
-) -> Iterator[IcebergSparkResource]:
+def _open(resource: IcebergSparkResource | str, context: dg.SensorEvaluationContext) -> Iterator[IcebergSparkResource]:
     """Yield the resource with the values of environment variables."""
     if isinstance(resource, str):
         yield getattr(context.resources, resource)

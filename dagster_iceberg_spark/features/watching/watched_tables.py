@@ -47,7 +47,7 @@ class WatchedTable:
         return "/".join(self.spec.key.path)
 
 
-def watched(spec: dg.AssetSpec, identifier: TableIdentifier) -> WatchedTable:
+def watched_table(spec: dg.AssetSpec, identifier: TableIdentifier) -> WatchedTable:
     """Return the table of an asset, with the branch that its metadata names."""
     branch = parse_key(BRANCH, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
     return WatchedTable(spec, identifier, branch or MAIN_BRANCH)
@@ -138,7 +138,7 @@ def partitions_of(
     snapshot_ids = [snapshot.snapshot_id for snapshot in snapshots]
     files = changed_files(catalog, state.identifier, snapshot_ids, columns)
 
-    def matched(keys: Sequence[str] | None, scope_of: Callable[[str], PartitionScope]) -> Sequence[str] | None:
+    def match(keys: Sequence[str] | None, scope_of: Callable[[str], PartitionScope]) -> Sequence[str] | None:
         if keys is None or len(keys) > MAXIMUM_PARTITIONS:
             return None
         bound = [bind_scope(scope_of(key), state.schema, subject=subject) for key in keys]
@@ -148,7 +148,7 @@ def partitions_of(
     found: dict[str | None, Sequence[str]] = {}
     for (name, definition), column in zip(definitions.items(), columns, strict=True):
         scope_of = partial(_scope_of_key, definition, column, subject=subject)
-        keys = matched(_candidates(definition, [file.bounds[column] for file in files], instance), scope_of)
+        keys = match(_candidates(definition, [file.bounds[column] for file in files], instance), scope_of)
         if keys is None:
             return None
         found[name] = keys
@@ -157,7 +157,7 @@ def partitions_of(
     pairs = [
         str(dg.MultiPartitionKey(dict(zip(map(str, found), keys, strict=True)))) for keys in product(*found.values())
     ]
-    return matched(pairs, lambda key: spec_scope(spec, [key]))
+    return match(pairs, lambda key: spec_scope(spec, [key]))
 
 
 def _scope_of_key(definition: dg.PartitionsDefinition, column: str, key: str, *, subject: str) -> PartitionScope:

@@ -144,7 +144,7 @@ def metrics_audit(audit: Audit, schema: Schema, *, subject: str) -> MetricsAudit
         fields = [schema.field(name) for name in rule.columns]
         known = tuple(item for item in fields if item is not None)
         return MetricsAudit(audit, EVERY_ROW, {}, known) if len(known) == len(fields) else None
-    parsed = _parsed(rule)
+    parsed = _parse(rule)
     if parsed is None:
         return None
     aggregates: dict[str, _Aggregate] = {}
@@ -162,7 +162,7 @@ def metrics_audit(audit: Audit, schema: Schema, *, subject: str) -> MetricsAudit
     return MetricsAudit(audit, condition, aggregates, tuple(dict.fromkeys(columns)))
 
 
-def _parsed(rule: Condition) -> syntax.Expr | None:
+def _parse(rule: Condition) -> syntax.Expr | None:
     """Return the syntax tree of a condition, or None if this package cannot parse it, although Spark may."""
     try:
         return sqlglot.parse_one(rule.sql, dialect=SPARK_SQL)
@@ -185,7 +185,7 @@ def _outside_of_queries(parsed: syntax.Expr, kind: type[_Node]) -> Iterator[_Nod
 
 def aggregates_of(rule: Condition) -> tuple[str, ...]:
     """Return the aggregates in a condition, in SQL, each once."""
-    parsed = _parsed(rule)
+    parsed = _parse(rule)
     found = () if parsed is None else _outside_of_queries(parsed, syntax.AggFunc)
     whole = (
         item.parent if isinstance(item.parent, syntax.Filter) else item
@@ -197,7 +197,7 @@ def aggregates_of(rule: Condition) -> tuple[str, ...]:
 
 def columns_of(rule: Condition) -> tuple[str, ...]:
     """Return the columns that a condition names, each once. A field of a struct is named by its column."""
-    parsed = _parsed(rule)
+    parsed = _parse(rule)
     found = () if parsed is None else _outside_of_queries(parsed, syntax.Column)
     return tuple(dict.fromkeys(item.parts[0].name for item in found))
 

@@ -252,7 +252,7 @@ def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConfl
     )
 
 
-def moved(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
+def concurrent_commit(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """Another writer has committed while the staged rows were being published."""
     return _cannot_publish(
         str(identifier),

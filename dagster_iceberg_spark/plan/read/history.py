@@ -16,14 +16,14 @@ _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text whose markup is escaped, so that it cannot become a link, an image or an element."""
     return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def cell(text: str) -> str:
     """Return a text for a cell of a table, with its markup escaped."""
-    return " ".join(escaped(text).replace("|", r"\|").split())
+    return " ".join(escape(text).replace("|", r"\|").split())
 
 
 def run_link(run_id: str | None) -> str | None:

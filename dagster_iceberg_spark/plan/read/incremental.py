@@ -148,7 +148,7 @@ def position_in(snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys:
     return f"snapshot {snapshot.snapshot_id} of the asset, which has {what}"
 
 
-def agreed(positions: Sequence[Position | None], now: UpstreamRead) -> Position:
+def common_position(positions: Sequence[Position | None], now: UpstreamRead) -> Position:
     """Return the position on which the tables of one step agree. Without a position, a table has read nothing yet."""
     found = [position or now for position in positions] or [now]
     reads = {position for position in found if isinstance(position, UpstreamRead)}

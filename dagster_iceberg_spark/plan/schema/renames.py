@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.table.schema import Field, Schema, folded, parts_of, walk_paths, with_parts
+from dagster_iceberg_spark.table.schema import Field, Schema, fold, parts_of, walk_paths, with_parts
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
 
@@ -64,7 +64,7 @@ class StoredNames:
 
     def of_asset(self, table: Schema) -> Schema:
         """Return the table's columns with the names that they have after the renames."""
-        return replace(table, fields=self._renamed(table.fields, ())) if self.changes else table
+        return replace(table, fields=self._rename(table.fields, ())) if self.changes else table
 
     def of_scope(self, scope: PartitionScope) -> PartitionScope:
         """Return the scope with the table's names."""
@@ -77,10 +77,10 @@ class StoredNames:
             return options
         return replace(
             options,
-            partition_by=self._replaced(options.partition_by),
+            partition_by=self._replace(options.partition_by),
             merge_keys=tuple(map(self.column, options.merge_keys)),
             merge=options.merge.by_names(self.column),
-            sort_by=self._replaced(options.sort_by),
+            sort_by=self._replace(options.sort_by),
             required_columns={self.column(name): value for name, value in options.required_columns.items()},
             identifier_fields=options.identifier_fields and tuple(map(self.column, options.identifier_fields)),
         )
@@ -91,18 +91,18 @@ class StoredNames:
         return next((item.path[-1] for item in self.changes if self._is_same(_renamed_path(item), path)), name)
 
     def _is_same(self, one: Sequence[str], other: Sequence[str]) -> bool:
-        return list(one) == list(other) or (not self.is_case_sensitive and _folded(one) == _folded(other))
+        return list(one) == list(other) or (not self.is_case_sensitive and _fold(one) == _fold(other))
 
-    def _replaced(self, fields: Sequence | None) -> tuple | None:  # type: ignore[type-arg]
+    def _replace(self, fields: Sequence | None) -> tuple | None:  # type: ignore[type-arg]
         return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)
 
-    def _renamed(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
+    def _rename(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
         names = {change.path: change.name for change in self.changes}
         return tuple(
             replace(
                 field,
                 name=names.get((*parent, field.name), field.name),
-                type=with_parts(field.type, self._renamed(parts_of(field.type), (*parent, field.name))),
+                type=with_parts(field.type, self._rename(parts_of(field.type), (*parent, field.name))),
             )
             for field in fields
         )
@@ -135,14 +135,14 @@ def _renamed_path(change: RenameColumn) -> tuple[str, ...]:
 
 def _find(schema: Schema, path: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the path in the spelling of the schema, if it leads to one field."""
-    folded = [found for found, _ in walk_paths(schema.fields) if _folded(found) == _folded(path)]
-    if path in folded:
+    found = [candidate for candidate, _ in walk_paths(schema.fields) if _fold(candidate) == _fold(path)]
+    if path in found:
         return path
-    return folded[0] if len(folded) == 1 and not schema.is_case_sensitive else None
+    return found[0] if len(found) == 1 and not schema.is_case_sensitive else None
 
 
-def _folded(path: Sequence[str]) -> list[str]:
-    return [folded(part) for part in path]
+def _fold(path: Sequence[str]) -> list[str]:
+    return [fold(part) for part in path]
 
 
 def _old_name_in_frame(subject: str, old: str, new: str, *, found: str) -> SchemaMismatchError:

@@ -28,7 +28,7 @@ from dagster_iceberg_spark.table.schema import (
     Schema,
     StructType,
     all_paths,
-    folded,
+    fold,
     parts_of,
     types_within,
     walk_paths,
@@ -119,12 +119,12 @@ def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
 
 def _other_types(frame: Schema, table: Schema, convert: _Conversion, *, adds_fields: bool = False) -> _Types:
-    row = _converted(StructType(frame.fields), StructType(table.fields), frame, convert, adds_fields=adds_fields)
+    row = _convert(StructType(frame.fields), StructType(table.fields), frame, convert, adds_fields=adds_fields)
     pairs = zip(frame, parts_of(row), strict=False)  # columns that are added are at the end
     return {field.name: converted.type for field, converted in pairs if converted.type != field.type}
 
 
-def _converted(
+def _convert(
     source: IcebergType, target: IcebergType, frame: Schema, convert: _Conversion, *, adds_fields: bool
 ) -> IcebergType:
     """Return the source type with converted primitive types, and with the target's fields at the end of each struct."""
@@ -133,8 +133,7 @@ def _converted(
     stored, given = frame.like(parts_of(target)), frame.like(parts_of(source))
     pairs = ((part, (stored.field(part.name) or part).type) for part in given)
     parts = (
-        replace(part, type=_converted(part.type, other, frame, convert, adds_fields=adds_fields))
-        for part, other in pairs
+        replace(part, type=_convert(part.type, other, frame, convert, adds_fields=adds_fields)) for part, other in pairs
     )
     lacking = (field for field in stored if adds_fields and given.field(field.name) is None)
     return with_parts(source, (*parts, *lacking))
@@ -159,7 +158,7 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
     seen: dict[tuple[str, ...], str] = {}
     for path, field in walk_paths(frame.fields):
         *parent, name = path
-        compared = (*parent, name if frame.is_case_sensitive else folded(name))
+        compared = (*parent, name if frame.is_case_sensitive else fold(name))
         if compared in seen:
             kind, place = ("fields", f" of {'.'.join(parent)!r}") if parent else ("columns", "")
             raise _cannot_write(
@@ -372,7 +371,7 @@ def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn
             hint="store it as text with `to_json`, or as a struct.",
         )
     if _UNKNOWN in within:
-        raise _untyped(subject, path, field)
+        raise _missing_type(subject, path, field)
     return AddColumn(path, field.type, field.doc)
 
 
@@ -425,7 +424,7 @@ def _unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergTy
     )
 
 
-def _untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
+def _missing_type(subject: str, path: Path, field: Field) -> SchemaMismatchError:
     """A new column, or a part of it, has no type, because it holds only NULL."""
     is_nested = bool(parts_of(field.type))
     found = f"{field.type}, in which unknown stands for nothing but NULL" if is_nested else "nothing but NULL (void)"

@@ -229,7 +229,7 @@ class WriteDraft:
                 scope=rows,
                 rules=rules,
                 marker=self.marker,
-                updated=_updated(rules, self.frame),
+                updated=_updated_columns(rules, self.frame),
                 base_snapshot_id=base_id,
                 materialization=self.materialization,
                 boundary=boundary_of(options.merge, self.materialization, owned, subject=self._subject),
@@ -430,7 +430,7 @@ def _guard(owned: BoundScope, scope: PartitionScope, options: WriteOptions) -> G
     )
 
 
-def _updated(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
+def _updated_columns(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
     chosen = frame.names if rules.update_columns is None else tuple(map(frame.exact, rules.update_columns))
     excluded = tuple(map(frame.exact, rules.exclude_columns))
     return tuple(name for name in chosen if name not in excluded)

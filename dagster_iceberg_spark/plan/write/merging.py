@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from dagster_iceberg_spark.plan.options.metadata_key import boolean, instant, names, one_of, sort_field, text
 from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
 from dagster_iceberg_spark.table.partitioning import SortField
-from dagster_iceberg_spark.table.schema import folded
+from dagster_iceberg_spark.table.schema import fold
 
 MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2", "replace_where"]
 Retirement: TypeAlias = Literal["never", "partitions", "all"]
@@ -169,7 +169,7 @@ def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
     for strategy, options in (("upsert", _OF_UPSERT), ("scd2", _OF_SCD2)):
         if rules.strategy != strategy and (others := sorted(given.intersection(options))):
             raise NotationError(f"`{others[0]}` with the strategy {strategy!r} alone", f"{rules.strategy!r}")
-    if len(set(map(folded, rules.validity))) < len(rules.validity):
+    if len(set(map(fold, rules.validity))) < len(rules.validity):
         raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
     if (rules.strategy == "replace_where") != (rules.where is not None):
         raise NotationError("the strategy 'replace_where' together with `where`", "one of them")

@@ -85,7 +85,7 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
     return source
 
 
-def touched(
+def rows_of_partitions(
     fields: Sequence[tuple[PartitionField, Field]], partitions: Iterable[Sequence[Any]], *, subject: str
 ) -> BoundScope:
     """Return the rows of the partitions, each given by the values of the fields. Without fields, it is the whole table.
@@ -187,7 +187,7 @@ def _scope(predicate: Predicate, columns: Schema) -> BoundScope | None:
         case Comparison(str() as column):
             return _interval(columns.field(column), predicate)
         case And(terms) | Or(terms):
-            return _combined([_scope(term, columns) for term in terms], is_and=isinstance(predicate, And))
+            return _combine([_scope(term, columns) for term in terms], is_and=isinstance(predicate, And))
         case _:
             return None
 
@@ -214,7 +214,7 @@ def _has_value(edge: LiteralValue, kind: IcebergType) -> bool:
     return not isinstance(edge, int) or edge <= GREATEST.get(kind, edge)
 
 
-def _combined(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:
+def _combine(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:
     known = [scope for scope in scopes if scope is not None]
     if len(known) < len(scopes):
         return None

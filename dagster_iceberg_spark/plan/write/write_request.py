@@ -223,7 +223,7 @@ class WriteRequest:
         return commit.staged_branch is None and self.table.options.branch == MAIN_BRANCH
 
     @property
-    def searched(self) -> tuple[tuple[str, tuple[TokenCandidate, ...]], ...]:
+    def searched_branches(self) -> tuple[tuple[str, tuple[TokenCandidate, ...]], ...]:
         """The branches that may hold what an earlier attempt committed, each with the tokens to look for.
 
         What another run has staged, and no run has published, is not adopted: its rows may have failed an audit.

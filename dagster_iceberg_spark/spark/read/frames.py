@@ -33,13 +33,13 @@ from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, reads_everything
 from dagster_iceberg_spark.plan.schema.schema_evolution import OWN_PREFIX
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions, sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated, translating
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect, is_in_process
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import added_between, refresh
 from dagster_iceberg_spark.spark.versions import version_of
-from dagster_iceberg_spark.table.schema import folded
+from dagster_iceberg_spark.table.schema import fold
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
 
@@ -80,7 +80,7 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
             else "return one of these, or give the asset another IO manager.",
         )
     held = session()
-    if not held.is_case_sensitive and (repeated := _repeated(rows.schema.names)):
+    if not held.is_case_sensitive and (repeated := _repeated_names(rows.schema.names)):
         raise refused(
             expected="columns whose names differ in more than their case",
             found=", ".join(repeated),
@@ -92,7 +92,7 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
         except ENGINE_ERRORS as error:
             if any(error is own for own in own_errors):
                 raise
-            raise translated(error, action="write", subject=subject, redact=held.catalog.redact) from error
+            raise translate(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
 
 
@@ -107,14 +107,14 @@ def taken_columns(
         return frame, ()
     state = look(catalog, request.identifier)
     renamed = request.table.options.renames.values()
-    known = {folded(name) for name in (*state.schema.names, *renamed)} if state else set()
-    new = tuple(name for name in frame.columns if folded(name) not in known)
+    known = {fold(name) for name in (*state.schema.names, *renamed)} if state else set()
+    new = tuple(name for name in frame.columns if fold(name) not in known)
     return frame.drop(*new), new
 
 
-def _repeated(names: Sequence[str]) -> list[str]:
-    seen = Counter(map(folded, names))
-    return [name for name in names if seen[folded(name)] > 1]
+def _repeated_names(names: Sequence[str]) -> list[str]:
+    seen = Counter(map(fold, names))
+    return [name for name in names if seen[fold(name)] > 1]
 
 
 def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
@@ -182,14 +182,14 @@ def frame_of(session: IcebergSession, rows: pa.RecordBatchReader) -> Iterator[Da
     with ExitStack() as stack:
         if rows.schema.names and (session.is_on_this_machine or is_in_process(spark)):
             store = stack.enter_context(local_store())
-            frame = _staged(stack, spark, store, typed.schema, _chunks(typed, CHUNK_BYTES))
+            frame = _stage(stack, spark, store, typed.schema, _chunks(typed, CHUNK_BYTES))
         else:
             chunks = _chunks(typed, SENT_BYTES)
             first, second = next(chunks), next(chunks, None)
             every = [first] if second is None else chain([first, second], chunks)
             warehouse = None if second is None else warehouse_of(session.catalog)
             if warehouse is not None and _reads_from(warehouse, spark, typed.schema):
-                frame = _staged(stack, spark, warehouse, typed.schema, every)
+                frame = _stage(stack, spark, warehouse, typed.schema, every)
             else:
                 frame = _sent(spark, every, is_one=second is None)
         yield _without_types(frame, rows.schema)
@@ -214,7 +214,7 @@ def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
     return frame.select(*columns)
 
 
-def _staged(
+def _stage(
     stack: ExitStack, spark: SparkSession, store: Store, schema: pa.Schema, chunks: Iterable[pa.Table]
 ) -> DataFrame:
     """Return the rows of a Parquet file, which is deleted when the stack is closed."""
@@ -253,7 +253,7 @@ def _sent(spark: SparkSession, chunks: Iterable[pa.Table], *, is_one: bool) -> D
         return next(frames)
     with active(spark):  # as Spark Connect names a checkpoint's
         kept = [version_of(spark).on_disk(frame) for frame in frames]
-    return _united(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
+    return _unite(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
 
 
 def _chunk_sent(spark: SparkSession, chunk: pa.Table, limit: int) -> DataFrame:
@@ -269,7 +269,7 @@ def _chunk_sent(spark: SparkSession, chunk: pa.Table, limit: int) -> DataFrame:
     size = limit * 9 // 10  # with a margin for the overhead of an array
     version = version_of(spark)
     pieces = [version.frame_of(spark, _as_one_row(piece), packed) for piece in _parts(chunk, size)]
-    return _united(pieces).selectExpr(f"inline({_PACKED})").coalesce(1)
+    return _unite(pieces).selectExpr(f"inline({_PACKED})").coalesce(1)
 
 
 def _as_one_row(rows: pa.Table) -> pa.Table:
@@ -278,12 +278,12 @@ def _as_one_row(rows: pa.Table) -> pa.Table:
     return pa.table({_PACKED: pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array)})
 
 
-def _united(frames: Sequence[DataFrame]) -> DataFrame:
+def _unite(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the union as a balanced tree. A chain of thousands would be too deep for recursion over the plan."""
     if len(frames) == 1:
         return frames[0]
     middle = len(frames) // 2
-    return _united(frames[:middle]).unionAll(_united(frames[middle:]))
+    return _unite(frames[:middle]).unionAll(_unite(frames[middle:]))
 
 
 def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
@@ -346,7 +346,7 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         return _of_added_files(session, plan)
     if scan == "rows" or changes is None or changes.since is None:
         frame = session.spark.sql(sql.rows_at(name, plan.snapshot_id))
-        frame = projected(frame, plan.stored, plan.schema, is_current=plan.is_current)
+        frame = project(frame, plan.stored, plan.schema, is_current=plan.is_current)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
     if scan == "changelog":
         ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
@@ -386,7 +386,7 @@ def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         if paths:
             added = session.spark.sql(sql.rows_at(name, snapshot_id))
             added = added.where(functions.col("_file").isin(paths))
-            added = projected(added, stored, plan.schema, is_current=plan.is_current)
+            added = project(added, stored, plan.schema, is_current=plan.is_current)
             frame = added if frame is None else frame.unionByName(added)
     return session.spark.table(name).where(functions.lit(False)) if frame is None else frame  # noqa: FBT003
 

@@ -22,7 +22,7 @@ import pyspark
 from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.spark.session import local_watch
 from dagster_iceberg_spark.spark.session.java import require_java, require_jvm
-from dagster_iceberg_spark.spark.versions import installed
+from dagster_iceberg_spark.spark.versions import installed_version
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 
 IDLE_SECONDS: Final = 900.0
@@ -64,7 +64,7 @@ def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float =
         idle_seconds: Seconds without a process that uses the server, after which it stops.
     """
     require_jvm()
-    installed().require_local_server()
+    installed_version().require_local_server()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory.chmod(0o700)
     static = {key: value for key, value in conf.items() if not key.startswith("spark.sql.") or key in _STATIC_SQL}
@@ -131,7 +131,7 @@ def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_se
         if not log.with_suffix(".use").exists():  # of a server that has ended
             log.unlink()
     properties = directory / f"{state.name}.conf"
-    _write_private(properties, "".join(f"{key} {_escaped(value)}\n" for key, value in conf.items()))
+    _write_private(properties, "".join(f"{key} {_escape(value)}\n" for key, value in conf.items()))
     (directory / f"{state.name}.use").touch()
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
@@ -179,7 +179,7 @@ def _write_private(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 

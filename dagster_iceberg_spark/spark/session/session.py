@@ -17,15 +17,15 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.catalog.look import require_reachable
-from dagster_iceberg_spark.catalog.of_session import resolved
+from dagster_iceberg_spark.catalog.of_session import resolve
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translate
 from dagster_iceberg_spark.spark.session.connect import is_connect, loses_executors
 from dagster_iceberg_spark.spark.session.java import require_java, require_jvm
 from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, tell_jvm
-from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
+from dagster_iceberg_spark.spark.versions import installed_version, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_CATALOG, ICEBERG_SPARK_RUNTIME, has_jvm
@@ -118,7 +118,7 @@ class IcebergSession:
         return self.spark.conf.get(CASE_SENSITIVE, "false") == "true"
 
     @contextmanager
-    def isolated(self, snapshot_properties: Mapping[str, str]) -> Iterator[SparkSession]:
+    def sibling(self, snapshot_properties: Mapping[str, str]) -> Iterator[SparkSession]:
         """Yield a sibling session. Only its SQL commits carry the properties.
 
         A MERGE takes its snapshot properties from the session's configuration, which threads would share.
@@ -137,7 +137,7 @@ class IcebergSession:
 
 
 @contextmanager
-def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Apply settings that Spark has values for while the block runs, to a session that nothing else uses."""
     before = {key: str(session.conf.get(key)) for key in settings}
     for key, value in settings.items():
@@ -151,7 +151,7 @@ def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[N
 
 def open_session(settings: SessionSettings) -> IcebergSession:
     """Open a session, or attach to the server or to the process's JVM."""
-    installed()
+    installed_version()
     require_reachable(settings.catalog)
     remote = _server_url(settings)
     if remote is not None:
@@ -161,7 +161,7 @@ def open_session(settings: SessionSettings) -> IcebergSession:
         return replace(attached, is_on_this_machine=is_here)
     running = _running_context()
     if running is not None:
-        beside = _configured(SparkSession(running).newSession(), settings.conf)
+        beside = _configure(SparkSession(running).newSession(), settings.conf)
         return attach_catalog(beside, settings.catalog, owner="us", conf=settings.conf)
     require_jvm()
     require_java()
@@ -216,14 +216,14 @@ def attach_catalog(
     _require_extensions(session)
     if catalog.source == "session":
         return _with_its_own(session, catalog)
-    prefix, secrets = f"{_CATALOGS}.{catalog.name}", _prefixed(catalog, catalog.spark_secrets)
+    prefix, secrets = f"{_CATALOGS}.{catalog.name}", _prefix(catalog, catalog.spark_secrets)
     ours = {**_shown_conf(catalog), **secrets}
     if owner == "someone else" and session.conf.get(prefix, None) is not None:
         _require_same_catalog(session, catalog)
         ours = {}
     else:
         tell_jvm(session, catalog)
-        ours.update(_prefixed(catalog, aws_properties(session, catalog)))
+        ours.update(_prefix(catalog, aws_properties(session, catalog)))
         ours.update({key: value for key, value in conf.items() if key.startswith(f"{prefix}.")})
         _hide_from_event_log(session, secrets)
     for key, value in ours.items():
@@ -239,7 +239,7 @@ def attach_catalog(
 def _with_its_own(session: SparkSession, named: CatalogDescription) -> IcebergSession:
     """Open the session's catalog of this name."""
     conf = _everything_in(session)
-    catalog, prefix = resolved(named, conf), f"{_CATALOGS}.{named.name}"
+    catalog, prefix = resolve(named, conf), f"{_CATALOGS}.{named.name}"
     _open_catalog(session, catalog)
     own = {key: value for key, value in conf.items() if key == prefix or key.startswith(f"{prefix}.")}
     stale = conf.get(f"{prefix}.cache-enabled", "true") != "false"
@@ -250,7 +250,7 @@ def _everything_in(session: SparkSession) -> dict[str, str]:
     try:
         return version_of(session).configuration(session)
     except ENGINE_ERRORS as error:
-        raise translated(error, action="read the configuration of", subject="the Spark session") from error
+        raise translate(error, action="read the configuration of", subject="the Spark session") from error
 
 
 def _unset_others(session: SparkSession, prefix: str, ours: Container[str]) -> None:
@@ -268,7 +268,7 @@ def _open_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
     except ENGINE_ERRORS as error:
         if kind_of(inspect_failure(error)) is FailureKind.NAMESPACE_MISSING:
             return  # the catalog was loaded; the first namespace creates its directory
-        raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
+        raise translate(error, action="open", subject=str(catalog), redact=catalog.redact) from error
 
 
 def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:
@@ -341,10 +341,10 @@ def launch_conf(settings: SessionSettings) -> dict[str, str]:
     """Return the configuration for starting a JVM, without secrets, which would be in its command line."""
     catalog = _shown_conf(settings.catalog) if settings.catalog.source == "configuration" else {}
     conf = {**_DEFAULTS, **catalog, **settings.conf}
-    conf["spark.sql.extensions"] = _joined(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
+    conf["spark.sql.extensions"] = _join(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
     if settings.jars == "maven":
         coordinates = (ICEBERG_SPARK_RUNTIME, *settings.catalog.packages)
-        conf["spark.jars.packages"] = _joined(settings.conf.get("spark.jars.packages"), *coordinates)
+        conf["spark.jars.packages"] = _join(settings.conf.get("spark.jars.packages"), *coordinates)
     return conf
 
 
@@ -379,7 +379,7 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
         _leave_at_exit(session)
         _leave_to_its_stop(type(session))
         session.conf.get(CASE_SENSITIVE, None)  # the first request: the server checks the token
-        return _configured(session, settings.conf)
+        return _configure(session, settings.conf)
     except ENGINE_ERRORS as error:
         if "UNAUTHENTICATED" in str(error):
             raise SparkEnvironmentError.refusing(
@@ -389,7 +389,7 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
                 found="a wrong token, or none",
                 hint="end the address in `remote` with `/;token=...`, with the token that the server was started with.",
             ) from error
-        raise translated(error, action="attach to", subject=_address(remote)) from error
+        raise translate(error, action="attach to", subject=_address(remote)) from error
 
 
 def _leave_at_exit(session: Any) -> None:
@@ -412,7 +412,7 @@ _COMPLETED: Final = frozenset({"spark.driver.extraJavaOptions", "spark.sql.wareh
 """Settings that Spark puts something in front of when it starts: its own options of Java, the scheme of a URI."""
 
 
-def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+def _configure(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Set the configuration that a running session accepts. The rest was set when its JVM or the server started."""
     for key, value in conf.items():
         current = session.conf.get(key, None)
@@ -546,15 +546,15 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 def _shown_conf(catalog: CatalogDescription) -> dict[str, str]:
     """Return the catalog as Spark configures it, without secrets."""
-    properties = _prefixed(catalog, {**catalog.spark_properties, "cache-enabled": "false"})
+    properties = _prefix(catalog, {**catalog.spark_properties, "cache-enabled": "false"})
     return {f"{_CATALOGS}.{catalog.name}": ICEBERG_SPARK_CATALOG, **properties}
 
 
-def _prefixed(catalog: CatalogDescription, properties: Mapping[str, str]) -> dict[str, str]:
+def _prefix(catalog: CatalogDescription, properties: Mapping[str, str]) -> dict[str, str]:
     return {f"{_CATALOGS}.{catalog.name}.{key}": value for key, value in properties.items()}
 
 
-def _joined(given: str | None, *ours: str) -> str:
+def _join(given: str | None, *ours: str) -> str:
     listed = [item.strip() for item in (given or "").split(",") if item.strip()]
     return ",".join(dict.fromkeys((*listed, *ours)))
 

@@ -20,7 +20,7 @@ _of_servers: Final[WeakKeyDictionary[Any, Spark41]] = WeakKeyDictionary()
 
 
 @cache
-def installed() -> Spark41:
+def installed_version() -> Spark41:
     """Return the version of the installed pyspark.
 
     Raises:
@@ -42,7 +42,7 @@ def installed() -> Spark41:
 def version_of(session: Any) -> Spark41:
     """Return the version of the session: the older one of the client and the Spark Connect server."""
     if not is_connect(session):
-        return installed()
+        return installed_version()
     version = _of_servers.get(session)
     if version is None:
         version = _of_servers[session] = _of_server(minor_version(session.version))
@@ -60,7 +60,7 @@ def sibling_of(session: Any) -> Any:
 
 def _of_server(name: str) -> Spark41:
     """Return the version for a server. A newer server does all that the client asks for."""
-    client = installed()
+    client = installed_version()
     number = tuple(map(int, name.split(".")))
     if number < tuple(map(int, SPARK_VERSIONS[0].split("."))):
         raise SparkEnvironmentError.refusing(

@@ -142,7 +142,7 @@ class Spark35(Spark40):
             raise _unsupported_over_connect("rows of Arrow", "more than 16 MB of them", "no checkpoints")
         return frame.localCheckpoint()  # type: ignore[no-any-return]
 
-    def checkpointed(self, frame: Any) -> DataFrame:
+    def checkpoint(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows computed once, in one copy, or as it is over Connect: no checkpoints."""
         return frame if is_connect(frame.sparkSession) else frame.localCheckpoint()  # type: ignore[no-any-return]
 
@@ -190,7 +190,7 @@ def _with_iceberg_functions(jvm: Any, expression: Any) -> Any:
     kind = expression.getClass().getSimpleName()
     if kind == "AttributeReference":
         return jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.quoted(expression.name())
-    children = _listed(jvm, expression.children())
+    children = _list(jvm, expression.children())
     changed = jvm.PythonUtils.toSeq([_with_iceberg_functions(jvm, child) for child in children])
     if kind != "StaticInvoke":
         return expression.withNewChildren(changed)
@@ -201,7 +201,7 @@ def _with_iceberg_functions(jvm: Any, expression: Any) -> Any:
     return jvm.org.apache.spark.sql.catalyst.expressions.ApplyFunctionExpression(function.bind(given), changed)
 
 
-def _listed(jvm: Any, items: Any) -> list[Any]:
+def _list(jvm: Any, items: Any) -> list[Any]:
     return list(jvm.scala.collection.JavaConverters.seqAsJavaList(items))
 
 

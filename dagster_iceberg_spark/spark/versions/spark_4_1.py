@@ -147,7 +147,7 @@ class Spark41:
         level = StorageLevel.DISK_ONLY_2 if loses_executors(frame.sparkSession) else StorageLevel.DISK_ONLY
         return frame.localCheckpoint(storageLevel=level)  # type: ignore[no-any-return]
 
-    def checkpointed(self, frame: Any) -> DataFrame:
+    def checkpoint(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows computed once, on two executors if the session has a cluster.
 
         Rows of a checkpoint cannot be computed again: with one copy, a lost executor makes the write fail.

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.publication.audit_metrics import aggregates_of, 
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
 from dagster_iceberg_spark.spark.failures import inspect_failure, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
@@ -111,11 +111,11 @@ def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
     refresh(session, rows.state.identifier)
     name = sql.table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
-    frame = projected(frame, rows.held, rows.state.schema)
+    frame = project(frame, rows.held, rows.state.schema)
     if not rows.scope.is_whole_table:
         predicate = rows.scope.predicate()
         frame = frame.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
-    return projected(frame, rows.state.schema, rows.columns)
+    return project(frame, rows.state.schema, rows.columns)
 
 
 def _evaluable(session: IcebergSession, frame: DataFrame, audit: Audit, subject: str) -> Mapping[str, str]:
@@ -156,8 +156,8 @@ def _meanings(audit: Audit) -> list[dict[str, str]]:
             return [{_REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
         case Condition(text) as rule:
             values = {value: value for value in aggregates_of(rule)}
-            whole = {_PASSED: f"NOT (NOT {_enclosed(text)})"}  # an error if it is no boolean
-            of_each = {_FAILING_ROWS: f"count_if(NOT {_enclosed(text)})"}
+            whole = {_PASSED: f"NOT (NOT {_enclose(text)})"}  # an error if it is no boolean
+            of_each = {_FAILING_ROWS: f"count_if(NOT {_enclose(text)})"}
             return [{**whole, **values}, whole] if values else [of_each, whole]
 
 
@@ -174,7 +174,7 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
             failing = frame.where(" OR ".join(f"{sql.quote(name)} IS NULL" for name in columns))
             shown = _shown_columns(failing, columns, rows)
         case Condition(text) as rule:
-            failing = frame.where(f"NOT {_enclosed(text)}")
+            failing = frame.where(f"NOT {_enclose(text)}")
             shown = _shown_columns(failing, columns_of(rule), rows)
     if not shown or not rows.samples:
         return ()
@@ -194,7 +194,7 @@ def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) ->
     return [name for name in frame.columns if name in known]
 
 
-def _enclosed(condition: str) -> str:
+def _enclose(condition: str) -> str:
     """Return the condition in parentheses. It may end in a comment."""
     return f"({condition}\n)" if "--" in condition else f"({condition})"
 
@@ -212,7 +212,7 @@ def query_of(
     if not rows.has_renames:
         match result.audit.rule:
             case Condition(text) if _FAILING_ROWS in result.found:
-                conditions.append(f"NOT {_enclosed(text)}")
+                conditions.append(f"NOT {_enclose(text)}")
             case NotNull(columns):
                 conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
             case Unique(columns):

@@ -82,7 +82,7 @@ class Batch:
         """Whether the batch fits in the memory of each task."""
         return self.size_bytes is not None and self.size_bytes <= MAXIMUM_COPIED_BYTES
 
-    def copied(self, frame: DataFrame) -> DataFrame:
+    def broadcast(self, frame: DataFrame) -> DataFrame:
         """Return the DataFrame with a broadcast hint if the batch, which is at least as large, is small."""
         return frame.hint("broadcast") if self.is_small else frame
 
@@ -109,7 +109,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     and the check of the keys must see the rows that are merged.
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
-    is_marked = marked(action, schema)
+    is_marked = mark_condition(action, schema)
     start = schema.field(action.rules.valid_from) if action.rules.validity else None
     for column in plan.required if start is None else (*plan.required, start.name):
         refused = expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
@@ -117,7 +117,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         frame = frame.where(f"CASE WHEN {is_exempt} THEN TRUE ELSE {refused} END")
     with active(session.spark):
         guarded = frame if guard is None or guard.drops else frame.where(refusal(frame, guard))
-        complete = version_of(session.spark).checkpointed(guarded)
+        complete = version_of(session.spark).checkpoint(guarded)
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
@@ -128,11 +128,11 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         keys, order = ", ".join(map(sql.quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
         ranked = staged.selectExpr("*", f"rank() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}")
         with active(session.spark):
-            staged = version_of(session.spark).checkpointed(ranked.where(f"{_RANK} = 1").drop(_RANK))
-    return _checked(session, plan, action, staged, is_marked, dropped)
+            staged = version_of(session.spark).checkpoint(ranked.where(f"{_RANK} = 1").drop(_RANK))
+    return _check(session, plan, action, staged, is_marked, dropped)
 
 
-def marked(action: Merge, frame: vocabulary.Schema, qualifier: str | None = None) -> str:
+def mark_condition(action: Merge, frame: vocabulary.Schema, qualifier: str | None = None) -> str:
     """Return the expression that is true for a row of the batch that marks its key to be deleted."""
     if action.marker is None:
         return "FALSE"
@@ -147,7 +147,7 @@ def digest_of_key(columns: Sequence[str]) -> str:
     return f"xxhash64({', '.join(f'{column}, {column} IS NULL' for column in columns)})"
 
 
-def _checked(
+def _check(
     session: IcebergSession, plan: WritePlan, action: Merge, staged: DataFrame, is_marked: str, dropped: int
 ) -> Batch:
     functions = functions_of(session.spark)
@@ -177,7 +177,7 @@ def _checked(
         bad = groups.where(condition).limit(_EXAMPLES).selectExpr(*shown, _ROWS).collect()
         raise _key_error(plan, action, [list(row)[: len(aliases)] for row in bad], [row[_ROWS] for row in bad])
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
-    listed = _listed(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
+    listed = _list_keys(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
 
     return Batch(
         frame=staged,
@@ -241,7 +241,7 @@ def _constant(kind: vocabulary.IcebergType, value: Any) -> str:
     return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)
 
 
-def _listed(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:
+def _list_keys(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:
     if not ordered:
         return {}
     rows = groups.selectExpr(*(f"{column} AS {alias}" for alias, column in ordered.items())).collect()

@@ -27,7 +27,7 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
 from dagster_iceberg_spark.spark.read.frames import in_session
 from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
@@ -37,7 +37,7 @@ from dagster_iceberg_spark.spark.write import outcome
 from dagster_iceberg_spark.spark.write.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.write.execution import (
     TaggedWork,
-    computed,
+    compute_once,
     reported_progress,
     run_stoppable,
     touched_partitions,
@@ -63,9 +63,9 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         attempts, limits = _Attempts(session, request, own_frame, given), request.limits
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_can_be_planned_again),
-            stop=lambda state: attempts.counted >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
+            stop=lambda state: attempts.count >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
             wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
-            before_sleep=lambda state: request.report(_retry_line(state, request, attempts.counted)),
+            before_sleep=lambda state: request.report(_retry_line(state, request, attempts.count)),
             reraise=True,
         )
         return retrying(attempts.attempt)
@@ -103,7 +103,7 @@ class _Attempts:
     owned: BoundScope | None = None  # the rows that the last planned write replaces
 
     @property
-    def counted(self) -> int:
+    def count(self) -> int:
         """The number of attempts, without those that another writer's commit of other rows has overtaken."""
         return self.number - self.overtaken
 
@@ -140,8 +140,8 @@ class _Attempts:
         self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
-        commit, after = self._committed(plan, counts, began=began, ended=time.time())
-        commit, after = self._published(commit, after)
+        commit, after = self._commit_of_token(plan, counts, began=began, ended=time.time())
+        commit, after = self._publish(commit, after)
         return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
 
     def _look(self) -> TableState | None:
@@ -164,7 +164,7 @@ class _Attempts:
         committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
             return committed[0], False
-        for branch, candidates in request.searched:
+        for branch, candidates in request.searched_branches:
             decided = adoption.decide_adoption(
                 state,
                 candidates,
@@ -185,16 +185,16 @@ class _Attempts:
             commit = Commit(state.identifier, state.location, state.schema, snapshot, is_adopted=True)
         else:
             commit = self._commit_of(state, snapshot, began=began, ended=began)
-        commit, state = self._published(commit, state)
+        commit, state = self._publish(commit, state)
         # The columns that the snapshot was planned with, if its metadata records them.
         return self._finish(commit, state, planned_on=state.schemas.get(snapshot.schema_id or 0, Schema(())))
 
-    def _published(self, commit: Commit, state: TableState) -> tuple[Commit, TableState]:
+    def _publish(self, commit: Commit, state: TableState) -> tuple[Commit, TableState]:
         """Audit and publish the snapshot of a staged write. Return the commit, and the state of the table after it."""
         if self.staged is None:
             return commit, state
         try:
-            published, after = self.staged.published(commit, state, self.owned)
+            published, after = self.staged.audit_and_publish(commit, state, self.owned)
         except OvertakenError:
             self.overtaken += 1
             raise
@@ -232,7 +232,7 @@ class _Attempts:
         frame, touched = self.frame, None
         if request.table.options.write_disposition == "overwrite_partitions":
             partition_columns = draft.partition_columns()
-            frame = self.computed = self.computed or computed(self.session, request, frame)
+            frame = self.computed = self.computed or compute_once(self.session, request, frame)
             planned = as_planned(frame, self.given, names, draft.checked)
             touched = touched_partitions(self.session, request, partition_columns, planned)
         plan = draft.plan(self._files(draft, touched), touched)
@@ -271,7 +271,7 @@ class _Attempts:
         except errors.DataError as error:
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
-            failure = self._translated(error)
+            failure = self._translate(error)
             if isinstance(failure, errors.CommitOutcomeUnknownError):
                 outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
@@ -285,14 +285,14 @@ class _Attempts:
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
-    def _translated(self, error: Exception) -> errors.IcebergSparkError:
+    def _translate(self, error: Exception) -> errors.IcebergSparkError:
         """Return the engine's error as the package's. Raise a conflict if the staged branch was dropped.
 
         In a catalog that keeps no branches, the branch of the second attempt has gone too. If there is only one
         attempt, the engine's error stands, because it cannot be told from that of such a catalog.
         """
         redact = self.session.catalog.redact
-        failure = translated(error, action="write", subject=self.request.subject, redact=redact)
+        failure = translate(error, action="write", subject=self.request.subject, redact=redact)
         if self.staged is not None and self.number == 1 and self.request.limits.attempts > 1:
             self.staged.require_branch(failure)
         return failure
@@ -303,7 +303,7 @@ class _Attempts:
         left += self.changes
         return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
 
-    def _committed(
+    def _commit_of_token(
         self, plan: WritePlan, counts: RowCounts, *, began: float, ended: float
     ) -> tuple[Commit, TableState]:
         """Return the commit of the snapshot with our token, and the state of the table after it."""

@@ -62,7 +62,7 @@ def _interrupt(client: Any, attempt: RemoteAttempt, subject: str) -> Sequence[st
     except RpcError as error:
         if any(condition in str(error) for condition in _NOTHING_THERE):
             return ()
-        raise _unanswered(attempt, error, subject) from error
+        raise _no_answer(attempt, error, subject) from error
     return tuple(answer.interrupted_ids)
 
 
@@ -79,10 +79,10 @@ def _wait_for_end(client: Any, attempt: RemoteAttempt, operation: str, subject: 
     except RpcError as error:
         # The end of the operation is an error: it was cancelled, or it no longer exists.
         if error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
-            raise _unanswered(attempt, error, subject) from error
+            raise _no_answer(attempt, error, subject) from error
 
 
-def _unanswered(attempt: RemoteAttempt, error: "RpcError", subject: str) -> CatalogUnavailableError:
+def _no_answer(attempt: RemoteAttempt, error: "RpcError", subject: str) -> CatalogUnavailableError:
     return CatalogUnavailableError.refusing(
         "stop an earlier attempt to write",
         subject,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.write.adoption import operation_tag
-from dagster_iceberg_spark.plan.write.replaced_rows import touched
+from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translating
@@ -101,7 +101,7 @@ def run_stoppable(
         BaseException: The error of the call, or the interruption of this thread, after the engine has ended.
     """
     outcome: Future[_ResultT] = Future()
-    hand_over = _inherited(session)
+    hand_over = _inheritance(session)
 
     def run() -> None:
         try:
@@ -118,12 +118,12 @@ def run_stoppable(
         while not outcome.done():
             wait([outcome], timeout=WAIT_SECONDS)
     except BaseException:
-        report(_stopped(outcome, work, subject))
+        report(_stop(outcome, work, subject))
         raise
     return outcome.result()
 
 
-def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
+def _stop(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
     """Stop the work and report the outcome."""
     deadline = time.monotonic() + STOP_SECONDS
     while not outcome.done() and time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
     return f"Interrupted: the write of {subject} is stopped, nothing is committed."
 
 
-def _inherited(session: Any) -> Callable[[], None]:
+def _inheritance(session: Any) -> Callable[[], None]:
     """Return a function that copies this thread's scheduler pool, job group, description and tags to another."""
     if is_connect(session):
         tags = session.getTags()
@@ -221,12 +221,12 @@ def _classic_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
 _AnswerT = TypeVar("_AnswerT")
 
 
-def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
+def compute_once(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
     """Return the DataFrame with its rows computed once, so that the write uses the same rows."""
 
     def compute() -> DataFrame:
         with active(session.spark):
-            return version_of(session.spark).checkpointed(frame)
+            return version_of(session.spark).checkpoint(frame)
 
     return run_query(session, request, compute)
 
@@ -248,7 +248,7 @@ def touched_partitions(
             return [() for _ in frame.limit(1).collect()]
         return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
 
-    return touched(partition_columns, run_query(session, request, partitions), subject=request.subject)
+    return rows_of_partitions(partition_columns, run_query(session, request, partitions), subject=request.subject)
 
 
 def run_query(

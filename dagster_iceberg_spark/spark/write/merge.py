@@ -27,16 +27,16 @@ from dagster_iceberg_spark.spark.columns import (
     column_of,
     has_same_name,
     named_column,
-    reshaped,
+    reshape,
     schema_of,
     written_value,
 )
 from dagster_iceberg_spark.spark.failures import MOVED_MARKER
-from dagster_iceberg_spark.spark.session.session import IcebergSession, configured
+from dagster_iceberg_spark.spark.session.session import IcebergSession, temporary_settings
 from dagster_iceberg_spark.spark.tables import append, append_alone, target
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
-from dagster_iceberg_spark.spark.write.batch import Batch, marked, stage
+from dagster_iceberg_spark.spark.write.batch import Batch, mark_condition, stage
 from dagster_iceberg_spark.spark.write.execution import TaggedWork
 from dagster_iceberg_spark.spark.write.merge_diff import (
     BEFORE,
@@ -168,7 +168,7 @@ def _merge_batch(
         writer = _merge_into(session, plan, source.alias(source_alias), condition, properties)
         is_live = None
         if action.marker is not None:
-            is_marked = functions.expr(marked(action, diff.given, source_alias))
+            is_marked = functions.expr(mark_condition(action, diff.given, source_alias))
             writer, is_live = writer.whenMatched(is_marked).delete(), ~is_marked
         is_changed = ~diff.is_same(given, stored, action.updated) if met.unchanged else None
         writer = writer.whenMatched(is_changed).update(assigned)
@@ -237,7 +237,7 @@ def _assignments(
         updated[field.name] = inserted[field.name] = new
         if (whole := plan.completions.get(field.name)) is not None:
             stored = named_column(functions, field.name, alias)
-            complete = partial(reshaped, functions, new, field.type, whole, is_same=has_same_name)
+            complete = partial(reshape, functions, new, field.type, whole, is_same=has_same_name)
             updated[field.name], inserted[field.name] = complete(stored=stored), complete()
     assigned = {sql.quote(name): value for name, value in updated.items() if name in action.updated}
     return assigned, {sql.quote(name): value for name, value in inserted.items()}
@@ -273,7 +273,7 @@ def _suited_to(source: DataFrame, size: MergeSize | None, changed_files: int = 0
         given = session.conf.get(SHUFFLE_PARTITIONS) or ""
         partitions = int(given) if given.isdecimal() else 0  # some platforms use `auto`, which is kept
         settings = merge_settings(size, changed_files=changed_files, shuffle_partitions=partitions)
-    with configured(session, settings):
+    with temporary_settings(session, settings):
         yield
 
 
@@ -285,7 +285,7 @@ def _handed_over(
     view = f"iceberg_batch_{uuid.uuid4().hex}"
     staged.createGlobalTempView(view)
     try:
-        with session.isolated(snapshot_properties) as beside, work.within(beside):
+        with session.sibling(snapshot_properties) as beside, work.within(beside):
             yield beside.table(f"global_temp.{view}")
     finally:
         session.spark.catalog.dropGlobalTempView(view)
@@ -348,7 +348,7 @@ class VersionDiff(MergeDiff):
                     value = functions.when(has_none, written_value(functions, added)).otherwise(old)
             else:
                 new = self._part("s", self.given)(field.name)
-                new = reshaped(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)
+                new = reshape(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)
                 value = functions.when(is_new | corrected, new).otherwise(old)
             columns.append(value.alias(column.name))
         has_versions = functions.expr("has_versions")
@@ -375,7 +375,7 @@ class VersionDiff(MergeDiff):
         joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
         given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
         parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]
-        gone = functions.expr(marked(self.action, self.given, SOURCE)).alias("gone")
+        gone = functions.expr(mark_condition(self.action, self.given, SOURCE)).alias("gone")
         version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
         # A row from before the table had versions has no start: it is valid since ever.
         start = functions.coalesce(columns(rules.valid_from), functions.expr(expressions.literal(_EARLIEST)))

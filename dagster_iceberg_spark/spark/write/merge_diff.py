@@ -17,14 +17,14 @@ from dagster_iceberg_spark.spark.columns import (
     functions_of,
     named_column,
     names_alike,
-    reshaped,
+    reshape,
     schema_of,
     written_value,
 )
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import stored_rows
 from dagster_iceberg_spark.spark.versions import version_of
-from dagster_iceberg_spark.spark.write.batch import Batch, digest_of_key, marked
+from dagster_iceberg_spark.spark.write.batch import Batch, digest_of_key, mark_condition
 from dagster_iceberg_spark.table.schema import Field, Schema
 
 SOURCE: Final = "source"
@@ -94,14 +94,14 @@ class MergeDiff:
         if not self.batch.rows and not self.action.rules.has_absentees:
             return self.batch.frame, {}
         with active(self.session.spark):
-            changes = version_of(self.session.spark).checkpointed(self._changes())
+            changes = version_of(self.session.spark).checkpoint(self._changes())
         return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
 
     def _changes(self) -> DataFrame:
         """Return the rows that change something, each with its change."""
         rules = self.action.rules
         if self.action.base_snapshot_id is None:
-            changes = self._labelled(self._live(), FIRST if rules.is_by_row else INSERT)
+            changes = self._label(self._live(), FIRST if rules.is_by_row else INSERT)
             return changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint")) if rules.is_by_row else changes
         ways = {"delete_insert": self._replacements, "insert_only": self._insertions}
         return ways.get(rules.strategy, self._updates)()
@@ -143,9 +143,9 @@ class MergeDiff:
         frame = self.batch.frame
         if self.action.marker is None:
             return frame
-        return frame.where(f"NOT {marked(self.action, self.given)}").drop(self.action.marker)
+        return frame.where(f"NOT {mark_condition(self.action, self.given)}").drop(self.action.marker)
 
-    def _labelled(self, frame: DataFrame, change: str) -> DataFrame:
+    def _label(self, frame: DataFrame, change: str) -> DataFrame:
         return frame.withColumn(CHANGE, self.functions.lit(change))
 
     def _near(self) -> DataFrame:
@@ -183,10 +183,10 @@ class MergeDiff:
         """
         functions, action = self.functions, self.action
         given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
-        is_marked = functions.expr(marked(action, self.given, SOURCE))
+        is_marked = functions.expr(mark_condition(action, self.given, SOURCE))
         is_same = self.is_same(given, stored, action.updated) & ~is_marked
         near = self._near().withColumn(_FILE, functions.xxhash64(functions.col("_file")))
-        batch = self.batch.copied(self.batch.frame)
+        batch = self.batch.broadcast(self.batch.frame)
         joined = batch.alias(SOURCE).join(near.alias(TARGET), functions.expr(self._meets))
         keys = (given(key).alias(key) for key in action.keys)
         named = (stored(_FILE).alias(_FILE), is_same.alias(_IS_SAME), is_marked.alias(_IS_MARKED))
@@ -194,26 +194,26 @@ class MergeDiff:
         if self.batch.is_small or not self._is_decided_by_files:  # joined cheaply, or only once
             return met
         with active(self.session.spark):
-            return version_of(self.session.spark).checkpointed(met)
+            return version_of(self.session.spark).checkpoint(met)
 
     def _met_keys(self) -> DataFrame:
         """Return the keys of the batch that the table has, each with whether none of its rows changes."""
         keys = (named_column(self.functions, key) for key in self.action.keys)
         is_same = self.functions.expr(f"bool_and({_IS_SAME}) AS {_IS_SAME}")
-        return self.batch.copied(self._met.groupBy(*keys).agg(is_same))
+        return self.batch.broadcast(self._met.groupBy(*keys).agg(is_same))
 
     def _insertions(self) -> DataFrame:
         """Return the rows of the batch whose keys the table lacks."""
         stored = self._met_keys() if self.batch.is_small else self._near()
         rows = self._live().alias(SOURCE).join(stored.alias(TARGET), self.functions.expr(self._meets), "left_anti")
-        return self._labelled(rows, INSERT)
+        return self._label(rows, INSERT)
 
     def _absentees(self) -> DataFrame:
         """Return the keys of the scope that the batch lacks."""
         keys = [named_column(self.functions, key) for key in self.action.keys]
-        batch = self.batch.copied(self.batch.frame.select(*keys)).alias(SOURCE)
+        batch = self.batch.broadcast(self.batch.frame.select(*keys)).alias(SOURCE)
         lacking = self._near().alias(TARGET).join(batch, self.functions.expr(self._meets), "left_anti")
-        return self._labelled(lacking.select(*keys).distinct(), DELETE)
+        return self._label(lacking.select(*keys).distinct(), DELETE)
 
     def _value(self, field: Field) -> Column:
         """Return a column of the batch. For a row that the batch lacks, the key is the table's."""
@@ -226,7 +226,7 @@ class MergeDiff:
     def _change(self) -> Column:
         """Return the change that a row of the batch makes to the stored row, or NULL for none."""
         functions, action, rules = self.functions, self.action, self.action.rules
-        is_marked = functions.expr(marked(action, self.given, SOURCE))
+        is_marked = functions.expr(mark_condition(action, self.given, SOURCE))
         in_batch = named_column(functions, IN_BATCH, SOURCE).isNotNull()
         in_table = named_column(functions, IN_TABLE, TARGET).isNotNull()
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
@@ -253,7 +253,7 @@ class MergeDiff:
             if field is None or column is None:
                 return functions.lit(False)  # noqa: FBT003
             before = stored(column.name)
-            value = reshaped(functions, given(name), field.type, column.type, is_same=self.is_alike, stored=before)
+            value = reshape(functions, given(name), field.type, column.type, is_same=self.is_alike, stored=before)
             our, their = (comparable(functions, item, column.type) for item in (value, before))
             if our is None or their is None:
                 return functions.lit(False)  # noqa: FBT003
@@ -279,7 +279,7 @@ class MergeDiff:
             sums = rows.groupBy(*(name for name in rows.columns if name != "side")).sum("side")
             changed = sums.where("`sum(side)` <> 0").select(*named).distinct()
         met = live.alias(SOURCE).join(changed.alias(TARGET), condition, "left_semi")
-        return self._labelled(met, INSERT).unionByName(self._labelled(changed, DELETE), allowMissingColumns=True)
+        return self._label(met, INSERT).unionByName(self._label(changed, DELETE), allowMissingColumns=True)
 
     def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
         """Return rows as comparable values of the table's columns in order, or None if some cannot be compared."""
@@ -293,7 +293,7 @@ class MergeDiff:
                 value = written_value(functions, self.plan.defaults[stored.name])
             elif field is not None:
                 value = named_column(functions, field.name)
-                value = reshaped(functions, value, field.type, stored.type, is_same=self.is_alike)
+                value = reshape(functions, value, field.type, stored.type, is_same=self.is_alike)
             compared = comparable(functions, value, stored.type)
             if compared is None:
                 return None

@@ -33,7 +33,7 @@ def committed_snapshots(
     if state is None or known is None:
         return ()
     token = request.materialization.commit_token
-    for branch, _ in request.searched:
+    for branch, _ in request.searched_branches:
         new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(branch))
         found = tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
         if found:

@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows, evaluated
+from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows, evaluate
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.publication import publish
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError, IcebergSparkError
@@ -23,7 +23,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
 from dagster_iceberg_spark.plan.publication.staging import Staging
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import change_branches, refresh
 from dagster_iceberg_spark.spark.write.audits import (
@@ -66,7 +66,7 @@ class StagedWrite:
             return None
         return cls(session, request, staging, given, evaluable(session, request, frame, given, state))
 
-    def published(
+    def audit_and_publish(
         self, commit: Commit, state: TableState, owned: BoundScope | None
     ) -> tuple[Commit, TableState | None]:
         """Audit the staged snapshot and publish it. Return the published commit, and the state of the table after it.
@@ -140,11 +140,11 @@ class StagedWrite:
         change_branches(self.session, self.request.identifier, [DropBranch(self.staging.branch)])
 
     def _results(self, rows: AuditedRows) -> tuple[AuditResult, ...]:
-        def scanned(audits: Sequence[Audit]) -> Results:
+        def scan_rows(audits: Sequence[Audit]) -> Results:
             query = partial(scan, self.session, audits, rows, self.expressions)
             return run_query(self.session, self.request, query, action="audit")
 
-        return tuple(evaluated(self.session.catalog, self.request.table.options.audits, rows, scanned).values())
+        return tuple(evaluate(self.session.catalog, self.request.table.options.audits, rows, scan_rows).values())
 
 
 def fast_forward(session: IcebergSession, state: TableState, rows: StagedRows) -> bool:
@@ -160,7 +160,7 @@ def fast_forward(session: IcebergSession, state: TableState, rows: StagedRows) -
     try:
         session.spark.sql(sql.fast_forward(catalog.name, identifier, branch=staging.target, to=staging.branch))
     except ENGINE_ERRORS as error:
-        failure = translated(error, action="publish", subject=str(identifier), redact=catalog.redact)
+        failure = translate(error, action="publish", subject=str(identifier), redact=catalog.redact)
         after = look(catalog, identifier)
         head = None if after is None else after.refs.get(staging.target)
         has_moved = head != state.refs.get(staging.target)

@@ -40,7 +40,7 @@ class Counters:
         name = f"iceberg_{uuid.uuid4().hex}"
         self._observation = version_of(spark).observation(spark, name) if self._aggregates else None
 
-    def observed(self, frame: DataFrame) -> DataFrame:
+    def observe(self, frame: DataFrame) -> DataFrame:
         """Return the DataFrame, whose rows are counted when they are written."""
         return frame.observe(self._observation, *self._aggregates) if self._observation is not None else frame
 
@@ -94,7 +94,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
     for column in plan.required:
         frame = frame.where(expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     counters = Counters(session.spark, plan)
-    guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
+    guarded = counters.observe(frame) if plan.guard is None else _guard(plan.guard, frame, counters)
     guarded = counters.evaluated_once(guarded)
     match plan.action:
         case Overwrite() as action:
@@ -138,7 +138,7 @@ def _rows(session: IcebergSession, predicate: Predicate) -> Column:
     return column_of(functions_of(session.spark), predicate, catalog=session.catalog.name)
 
 
-def _guarded(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:
+def _guard(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:
     if guard.drops:
-        return counters.observed(frame).where(expressions.condition(guard.owned))
-    return counters.observed(frame.where(refusal(frame, guard)))
+        return counters.observe(frame).where(expressions.condition(guard.owned))
+    return counters.observe(frame.where(refusal(frame, guard)))

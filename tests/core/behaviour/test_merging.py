@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dagster_iceberg_spark.plan.write import merging as merging_module
 from dagster_iceberg_spark.plan.write.merging import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
-from dagster_iceberg_spark.spark.session.session import configured
+from dagster_iceberg_spark.spark.session.session import temporary_settings
 from dagster_iceberg_spark.spark.write import merge as module
 from tests.lakes import Lake, error_of, frame_asset, metadata_of
 
@@ -184,15 +184,15 @@ def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.Monkey
     @contextmanager
     def noted(session: Any, settings: Mapping[str, str]) -> Iterator[None]:
         seen.append(settings)
-        with configured(session, settings):
+        with temporary_settings(session, settings):
             yield
 
-    monkeypatch.setattr(module, "configured", noted)
+    monkeypatch.setattr(module, "temporary_settings", noted)
     lake.materialize(merging(values(STORED)))
     lake.materialize(merging(values("(1, 'A', 11), (2, 'B', 21), (3, 'C', 31)")))
     assert seen[-1] == {GROUP_FILTER: "false", SHUFFLE_PARTITIONS: "1"}
     assert [row[2] for row in table(lake)] == [11, 21, 31]
-    with lake.spark.iceberg_session.isolated({}) as beside:
+    with lake.spark.iceberg_session.sibling({}) as beside:
         assert beside.conf.get(SHUFFLE_PARTITIONS) == lake.session.conf.get(SHUFFLE_PARTITIONS) == "2"
         assert beside.conf.get(GROUP_FILTER) == "true"
 

@@ -234,7 +234,7 @@ class Crash:
         ("prepare", False),
         ("prepare", True),
         ("write", True),
-        ("evaluated", False),
+        ("evaluate", False),
         ("publish", False),
         ("publish", True),
         ("published_snapshot", True),
@@ -257,7 +257,7 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "after"), [("evaluated", False), ("publish", False), ("publish", True)])
+@pytest.mark.parametrize(("name", "after"), [("evaluate", False), ("publish", False), ("publish", True)])
 def test_a_retried_step_publishes_what_its_earlier_attempt_has_staged(
     kept_lake: Lake, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
 ) -> None:
@@ -478,7 +478,7 @@ def test_a_run_that_died_after_renaming_the_partition_column_is_resumed(
 @pytest.mark.full
 def test_a_staged_snapshot_without_its_files_is_staged_again(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     in_other_days(kept_lake, 1, "2013-01-01")()
-    evaluated, left = getattr(publication, "evaluated"), [True]  # noqa: B009 - not exported
+    evaluated, left = getattr(publication, "evaluate"), [True]  # noqa: B009 - not exported
 
     def without_files(*args: Any) -> Any:
         if left:
@@ -489,7 +489,7 @@ def test_a_staged_snapshot_without_its_files_is_staged_again(kept_lake: Lake, mo
             raise WriteFailedError
         return evaluated(*args)
 
-    monkeypatch.setattr(publication, "evaluated", without_files)
+    monkeypatch.setattr(publication, "evaluate", without_files)
     retried = audited("2", retry_policy=dg.RetryPolicy(max_retries=1))
     assert kept_lake.materialize(retried, partition_key="2013-01-01").success
     assert (kept_lake.rows("hours", "v"), staged_branches(kept_lake)) == ([2] * 24, [])

@@ -31,7 +31,7 @@ DISPOSITIONS = ("replace", "append", "merge")
 LAYOUTS: tuple[list[str], ...] = (["k"], ["k", "bucket(2, id)"], ["bucket(2, id)"], [])
 POINTS = tuple(
     (name, after)
-    for name in ("prepare", "write", "evaluated", "publish", "published_snapshot")
+    for name in ("prepare", "write", "evaluate", "publish", "published_snapshot")
     for after in (False, True)
 )
 OTHERS = ("append", "delete", "compact", "maintain")

@@ -166,7 +166,7 @@ def test_a_catalog_has_nothing_of_the_one_that_the_jvm_was_started_with(
         catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/new.db", warehouse=str(tmp_path), properties={"mine": "1"})
         conf = {**SPARK_CONF, "spark.sql.catalog.lake.theirs": "2"}
         opened = IcebergSparkResource(catalog=catalog, spark_config=conf).iceberg_session
-        with opened.isolated({}) as beside:
+        with opened.sibling({}) as beside:
             for session in (opened.spark, beside):
                 found = [session.conf.get(f"spark.sql.catalog.lake.{key}", None) for key in KEYS_OF_A_CATALOG]
                 assert found == [None, "1", "2", "3"]

@@ -6,7 +6,7 @@ import pytest
 
 from dagster_iceberg_spark import SparkCatalogByName
 from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, CatalogDescription
-from dagster_iceberg_spark.catalog.of_session import resolved
+from dagster_iceberg_spark.catalog.of_session import resolve
 from dagster_iceberg_spark.errors import ConfigurationError
 
 S3 = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": "http://s3:9000", "client.region": "eu-west-1"}
@@ -14,10 +14,10 @@ GLUE = {"type": "glue", "warehouse": "s3://lake", "glue.id": "1"}
 KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hunter2"}
 
 
-def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
+def resolved(conf: dict[str, str], **properties: str) -> CatalogDescription:
     named = SparkCatalogByName(name="prod", properties=properties).describe()
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", **{f".{key}": value for key, value in conf.items()}}
-    return resolved(
+    return resolve(
         named, {"spark.master": "local", **{f"spark.sql.catalog.prod{key}": catalog[key] for key in catalog}}
     )
 
@@ -93,24 +93,24 @@ def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
     ],
 )
 def test_each_kind_of_catalog_is_opened_by_pyiceberg_too(conf: dict[str, str], expected: dict[str, Any]) -> None:
-    assert resolve(conf).pyiceberg_properties == expected
+    assert resolved(conf).pyiceberg_properties == expected
 
 
 def test_every_address_of_a_metastore_is_used() -> None:
-    description = resolve({"type": "hive", "uri": "thrift://a:9084,thrift://b"})
+    description = resolved({"type": "hive", "uri": "thrift://a:9084,thrift://b"})
     assert (description.host, description.other_hosts) == (("a", 9084), (("b", 9083),))
     assert description.is_hive
 
 
 def test_explicit_properties_override_the_session_s() -> None:
     assert (
-        resolve({"type": "rest", "uri": "http://inside"}, uri="http://outside").pyiceberg_properties["uri"]
+        resolved({"type": "rest", "uri": "http://inside"}, uri="http://outside").pyiceberg_properties["uri"]
         == "http://outside"
     )
 
 
 def test_secrets_of_the_session_are_redacted() -> None:
-    description = resolve(
+    description = resolved(
         {"type": "jdbc", "uri": "jdbc:postgresql://db/lake", "jdbc.user": "u", "jdbc.password": "hunter2"}
     )
     assert "hunter2" not in repr(description)
@@ -119,8 +119,8 @@ def test_secrets_of_the_session_are_redacted() -> None:
 
 
 def test_keys_missing_in_the_session_are_found_by_boto3() -> None:
-    assert resolve({"type": "glue", "warehouse": "s3://lake", **S3}).aws is not None
-    assert resolve({"type": "glue", "warehouse": "s3://lake", **S3, **KEYS}).aws is None
+    assert resolved({"type": "glue", "warehouse": "s3://lake", **S3}).aws is not None
+    assert resolved({"type": "glue", "warehouse": "s3://lake", **S3, **KEYS}).aws is None
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_keys_missing_in_the_session_are_found_by_boto3() -> None:
 )
 def test_a_catalog_that_pyiceberg_lacks_is_refused(conf: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        resolve(conf)
+        resolved(conf)
 
 
 def test_properties_can_replace_a_catalog_that_pyiceberg_lacks() -> None:
-    description = resolve({"catalog-impl": "com.example.Catalog"}, type="rest", uri="http://r")
+    description = resolved({"catalog-impl": "com.example.Catalog"}, type="rest", uri="http://r")
     assert description.pyiceberg_properties == {"type": "rest", "uri": "http://r"}
 
 
@@ -144,11 +144,11 @@ def test_a_missing_catalog_is_named_with_the_session_s_catalogs() -> None:
     named = SparkCatalogByName(name="prod").describe()
     conf = {"spark.sql.catalog.lake": "x", "spark.sql.catalog.lake.uri": "y"}
     with pytest.raises(ConfigurationError, match="found the catalogs lake"):
-        resolved(named, conf)
+        resolve(named, conf)
 
 
 def test_a_password_in_a_jdbc_uri_is_redacted_encoded_and_decoded() -> None:
-    description = resolve({"type": "jdbc", "uri": "jdbc:postgresql://db/lake?user=u&password=p@ss%2Fw"})
+    description = resolved({"type": "jdbc", "uri": "jdbc:postgresql://db/lake?user=u&password=p@ss%2Fw"})
     assert "p@ss" not in repr(description)
     for spelling in ("p@ss%2Fw", "p@ss/w", "p%40ss%2Fw"):
         assert spelling not in description.redact(f"FATAL: {spelling} is wrong")
@@ -156,8 +156,8 @@ def test_a_password_in_a_jdbc_uri_is_redacted_encoded_and_decoded() -> None:
 
 def test_s3_keys_are_found_by_boto3_unless_the_rest_catalog_vends_them() -> None:
     rest = {"type": "rest", "uri": "http://r", **S3}
-    assert resolve(rest).aws is not None
-    assert resolve({**rest, "header.X-Iceberg-Access-Delegation": "vended-credentials"}).aws is None
+    assert resolved(rest).aws is not None
+    assert resolved({**rest, "header.X-Iceberg-Access-Delegation": "vended-credentials"}).aws is None
 
 
 def test_the_cluster_s_metastore_is_found_in_the_session_s_configuration() -> None:
@@ -166,6 +166,6 @@ def test_the_cluster_s_metastore_is_found_in_the_session_s_configuration() -> No
         {"spark.sql.catalog.prod": "x", "spark.sql.catalog.prod.type": "hive"},
     )
     with pytest.raises(ConfigurationError, match="thrift://host:9083"):
-        resolved(named.describe(), conf)
-    known = resolved(named.describe(), {**conf, "spark.hadoop.hive.metastore.uris": "thrift://m1:1,thrift://m2:2"})
+        resolve(named.describe(), conf)
+    known = resolve(named.describe(), {**conf, "spark.hadoop.hive.metastore.uris": "thrift://m1:1,thrift://m2:2"})
     assert (known.host, known.other_hosts) == (("m1", 1), (("m2", 2),))

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.plan.options.output_options import WriteOptions, pars
 from dagster_iceberg_spark.plan.read.incremental import (
     OutputTable,
     Position,
-    agreed,
+    common_position,
     furthest,
     position_of,
     refuse_consumed,
@@ -247,13 +247,13 @@ def test_each_partition_of_the_asset_has_its_own_position(
 
 def test_outputs_of_one_step_must_agree_on_the_position() -> None:
     now = after()
-    assert agreed([], now) == agreed([None], now) == now
-    assert agreed([after(7), after(7)], now) == after(7)
-    assert "7, 8" in unclear(agreed([after(7), after(8)], now))
-    assert "7, nothing" in unclear(agreed([after(7), None], now))
-    assert agreed([after(7), "x"], now) == "x"
-    assert agreed([after(7), after(7, until=8)], now) == after(7, until=8)
-    assert "10, 9" in unclear(agreed([after(10), after(7, until=9)], now))
+    assert common_position([], now) == common_position([None], now) == now
+    assert common_position([after(7), after(7)], now) == after(7)
+    assert "7, 8" in unclear(common_position([after(7), after(8)], now))
+    assert "7, nothing" in unclear(common_position([after(7), None], now))
+    assert common_position([after(7), "x"], now) == "x"
+    assert common_position([after(7), after(7, until=8)], now) == after(7, until=8)
+    assert "10, 9" in unclear(common_position([after(10), after(7, until=9)], now))
 
 
 def test_a_range_of_snapshots_follows_the_ancestors() -> None:

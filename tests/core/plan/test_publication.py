@@ -12,11 +12,11 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     FileChanges,
     OvertakenError,
     StagedRows,
+    concurrent_commit,
     decide_publication,
     failed_audits,
     is_published,
     kept_properties,
-    moved,
     passed_snapshots,
     published_snapshot,
 )
@@ -304,6 +304,6 @@ def test_failed_audits_are_told_with_rows_and_a_query() -> None:
 
 
 def test_a_target_that_moves_while_rows_are_published_is_a_conflict() -> None:
-    error = moved(TABLE, STAGING)
+    error = concurrent_commit(TABLE, STAGING)
     assert "expected 'main' as it was a moment ago" in str(error)
     assert str(error).endswith("Hint: run the asset again.")

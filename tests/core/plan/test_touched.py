@@ -9,7 +9,7 @@ import pytest
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile, cover, follows_spec
-from dagster_iceberg_spark.plan.write.replaced_rows import touched, with_columns
+from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions, with_columns
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -46,7 +46,7 @@ DAY = 24 * HOUR
 
 def scope_of(spec: list[str], partitions: list[tuple[Any, ...]]) -> BoundScope:
     fields = [parse_partition_field(text) for text in spec]
-    return touched(with_columns(fields, SCHEMA, subject="db.t"), partitions, subject="db.t")
+    return rows_of_partitions(with_columns(fields, SCHEMA, subject="db.t"), partitions, subject="db.t")
 
 
 @pytest.mark.parametrize(

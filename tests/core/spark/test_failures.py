@@ -25,7 +25,7 @@ from dagster_iceberg_spark.spark.failures import (
     VALUE_MARKER,
     inspect_failure,
     kind_of,
-    translated,
+    translate,
 )
 
 ICEBERG = "org.apache.iceberg.exceptions."
@@ -489,7 +489,7 @@ def test_an_engine_error_becomes_an_error_of_the_package(
     kind: FailureKind, error: Exception, becomes: type[errors.IcebergSparkError]
 ) -> None:
     assert kind_of(inspect_failure(error)) is kind
-    assert type(translated(error, action="write", subject="db.t")) is becomes
+    assert type(translate(error, action="write", subject="db.t")) is becomes
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_an_engine_error_becomes_an_error_of_the_package(
 def test_only_the_written_table_can_have_vanished(missing: str, becomes: type[errors.IcebergSparkError]) -> None:
     text = f"The table or view {missing} cannot be found. Verify the spelling."
     error = spark("TABLE_OR_VIEW_NOT_FOUND", text, AnalysisException)
-    found = translated(error, action="write", subject="db.t")
+    found = translate(error, action="write", subject="db.t")
     assert (type(found), missing in str(found)) == (becomes, True)
 
 
@@ -559,10 +559,10 @@ def test_a_specific_sign_takes_precedence_over_a_broad_one(
     ],
 )
 def test_the_error_of_a_python_function_is_in_the_message(traceback: str, found: str) -> None:
-    error = translated(PythonException(traceback), action="write", subject="db.t")
+    error = translate(PythonException(traceback), action="write", subject="db.t")
     assert f"found {found}" in str(error)
     wrapped = java(("org.apache.spark.SparkException", "Job aborted"), ("x.PythonException", traceback))
-    assert found in str(translated(wrapped, action="write", subject="db.t"))
+    assert found in str(translate(wrapped, action="write", subject="db.t"))
 
 
 def test_a_line_that_announces_the_next_one_is_summarized_by_both() -> None:
@@ -579,23 +579,23 @@ def test_a_grpc_error_is_summarized_by_its_details() -> None:
 @pytest.mark.parametrize("action", ["prepare", "read", "open"])
 def test_only_a_write_has_an_outcome_that_may_be_unknown(action: str) -> None:
     error = connect(f"{ICEBERG}CommitStateUnknownException", "x")
-    assert type(translated(error, action=action, subject="t")) is errors.CatalogUnavailableError
+    assert type(translate(error, action=action, subject="t")) is errors.CatalogUnavailableError
 
 
 @pytest.mark.parametrize("action", ["prepare", "read", "open"])
 def test_only_a_write_can_find_expired_credentials(action: str) -> None:
     error = iceberg("NotAuthorizedException", "x")
-    assert type(translated(error, action=action, subject="t")) is errors.ConfigurationError
+    assert type(translate(error, action=action, subject="t")) is errors.ConfigurationError
 
 
 def test_reading_a_missing_table_is_an_upstream_error() -> None:
     error = spark("TABLE_OR_VIEW_NOT_FOUND", "x", AnalysisException)
-    assert type(translated(error, action="read", subject="t")) is errors.UpstreamMissingError
+    assert type(translate(error, action="read", subject="t")) is errors.UpstreamMissingError
 
 
 def test_the_message_shows_the_first_line_and_no_stack() -> None:
     error = connect(f"{ICEBERG}ValidationException", "\n  Found conflicting files: a\nmore")
-    message = str(translated(error, action="write", subject="db.t"))
+    message = str(translate(error, action="write", subject="db.t"))
     assert message == (
         "Cannot write db.t: expected no other writer to change the table at the same time, found Found conflicting "
         "files: a. Hint: run the asset again."
@@ -625,13 +625,13 @@ def test_the_message_names_the_deepest_causes_without_their_wrappers() -> None:
     causes = (("a.A", "Failed to fetch file: x.parquet"), ("b.B", "Reached the end of stream with 5 bytes left"))
     awaited = ("org.apache.spark.SparkException", "Exception thrown in awaitResult: ")
     found = "found a.A: Failed to fetch file: x.parquet; b.B: Reached the end of stream with 5 bytes left."
-    assert found in str(translated(java(awaited, wrapped, *causes), action="write", subject="t"))
-    assert "Unknown failure; b.B:" in str(translated(connect_caused_by(*causes), action="write", subject="t"))
+    assert found in str(translate(java(awaited, wrapped, *causes), action="write", subject="t"))
+    assert "Unknown failure; b.B:" in str(translate(connect_caused_by(*causes), action="write", subject="t"))
 
 
 def test_secrets_are_removed_from_the_message() -> None:
     error = java(("x.Y", "no login for hunter2"))
-    redacted = translated(error, action="write", subject="t", redact=lambda text: text.replace("hunter2", "***"))
+    redacted = translate(error, action="write", subject="t", redact=lambda text: text.replace("hunter2", "***"))
     assert "hunter2" not in str(redacted)
     assert "found no login for ***" in str(redacted)
 
@@ -665,7 +665,7 @@ ROWS = {
 @pytest.mark.parametrize(("row", "found"), ROWS.values(), ids=list(ROWS))
 def test_the_row_outside_is_shown_with_its_values(row: str, found: str, ending: str) -> None:
     error = spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row}{OUTSIDE_END}{ending}")
-    message = str(translated(error, action="write", subject="t"))
+    message = str(translate(error, action="write", subject="t"))
     assert message.startswith(
         f"Cannot write t: expected only rows of the run's partitions, found a row with {found}. Hint: filter"
     )
@@ -674,12 +674,12 @@ def test_the_row_outside_is_shown_with_its_values(row: str, found: str, ending: 
 def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> None:
     cause = f"[USER_RAISED_EXCEPTION] {OUTSIDE_MARKER}d: c=NULL{OUTSIDE_END} SQLSTATE: P0001"
     error = java(("a.A", "Job aborted"), ("b.B", cause))
-    assert "found a row with c=NULL in the run of d." in str(translated(error, action="write", subject="t"))
+    assert "found a row with c=NULL in the run of d." in str(translate(error, action="write", subject="t"))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), ValueError("")])
 def test_every_error_has_a_translation(error: Exception) -> None:
-    message = str(translated(error, action="write", subject="t"))
+    message = str(translate(error, action="write", subject="t"))
     assert f"found {str(error) or 'no message'}" in message
 
 

@@ -17,16 +17,16 @@ from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Ask for the installed version anew, in each test and after it."""
-    versions.installed.cache_clear()
+    versions.installed_version.cache_clear()
     yield
-    versions.installed.cache_clear()
+    versions.installed_version.cache_clear()
 
 
 @pytest.mark.parametrize("found", ["4.2.0", "3.4.1", "4.10.0", None])
 def test_a_pyspark_without_a_runtime_is_refused(found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "installed_pyspark", lambda: found)
     with pytest.raises(SparkEnvironmentError, match=r"expected pyspark 3\.5, 4\.0 or 4\.1.*pip install 'pyspark==4\.1"):
-        versions.installed()
+        versions.installed_version()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from pyiceberg import types as theirs
 from pyiceberg.schema import Schema as TheirSchema
 
-from dagster_iceberg_spark.table.schema import Field, Schema, StructType, folded, parse_schema, parse_type, walk
+from dagster_iceberg_spark.table.schema import Field, Schema, StructType, fold, parse_schema, parse_type, walk
 
 ADDRESS = theirs.StructType(
     theirs.NestedField(10, "street", theirs.StringType()),
@@ -115,5 +115,5 @@ def test_nested_fields_are_listed_with_their_paths() -> None:
 )
 def test_names_are_equal_if_spark_treats_them_as_equal(one: str, other: str, *, is_same: bool) -> None:
     """Observed in Spark 4.1: a DataFrame with one column name, written by name into a table with the other."""
-    assert (folded(one) == folded(other)) == is_same
+    assert (fold(one) == fold(other)) == is_same
     assert (Schema((Field(one, parse_type("int")),)).field(other) is not None) == is_same

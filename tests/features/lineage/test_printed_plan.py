@@ -1,6 +1,6 @@
 import pytest
 
-from dagster_iceberg_spark.features.lineage.plan.column_origins import bracketed, lists_in, parse_plan, split_list
+from dagster_iceberg_spark.features.lineage.plan.column_origins import lists_in, parse_plan, split_brackets, split_list
 from dagster_iceberg_spark.table.identifier import NotationError
 
 PLAN = """\
@@ -37,13 +37,13 @@ def test_other_texts_are_no_plans(text: str) -> None:
 def test_items_are_split_outside_of_brackets() -> None:
     assert split_list("a#1, f(b#2, [c]), d") == ["a#1", "f(b#2, [c])", "d"]
     assert split_list("") == []
-    assert bracketed("[a, [b]], rest") == ("a, [b]", "rest")
+    assert split_brackets("[a, [b]], rest") == ("a, [b]", "rest")
 
 
 @pytest.mark.parametrize("text", ["a)", "(a", "[a)", "a"])
 def test_brackets_must_be_balanced(text: str) -> None:
     with pytest.raises(NotationError):
-        bracketed(text)
+        split_brackets(text)
 
 
 def test_lists_are_told_apart_although_a_text_has_a_bracket() -> None:

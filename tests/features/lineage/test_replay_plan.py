@@ -7,7 +7,7 @@ from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
     ReplayedTable,
     RowDigest,
     Start,
-    compared,
+    compare,
     snapshots_of_run,
     start_of,
 )
@@ -62,7 +62,7 @@ BEFORE = RowDigest(2, {"a": ("1", "1"), "b": ("2", "2"), "gone": ("9", "9")}, ("
     ],
 )
 def test_a_comparison_in_words(after: RowDigest, words: str) -> None:
-    comparison = compared(BEFORE, after)
+    comparison = compare(BEFORE, after)
     assert comparison.words() == words
     replayed = ReplayedTable("a", "db.a", None, 1, 2, "b", ("1", "1"), comparison=comparison)
     assert replayed.is_same is words.startswith("the same rows")
@@ -70,7 +70,7 @@ def test_a_comparison_in_words(after: RowDigest, words: str) -> None:
 
 
 def test_a_new_column_is_a_difference() -> None:
-    same = compared(BEFORE, BEFORE)
+    same = compare(BEFORE, BEFORE)
     replayed = ReplayedTable("a", "db.a", None, 1, 2, "b", ("1", "2"), ["w"], comparison=same)
     assert not replayed.is_same
     assert replayed.words() == "the same rows; new columns: w; code version 1 then, 2 now"

@@ -12,7 +12,7 @@ from dagster_iceberg_spark import DuckLakeMirror
 from dagster_iceberg_spark.arrow.scan import texts_in, with_texts
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.features.mirror.copies import s3_secret
-from dagster_iceberg_spark.features.mirror.creation import attached
+from dagster_iceberg_spark.features.mirror.creation import attach_ducklake
 from dagster_iceberg_spark.features.mirror.options import MirrorMode
 from tests.lakes import Lake
 
@@ -37,7 +37,7 @@ def duckdb_of(lake: Lake, keys: Mapping[str, str] | None = None) -> Iterator[duc
     """Yield a DuckDB with the mirror of a lake attached as `m`, as somebody else opens it."""
     mirror = lake.io_manager.mirror
     assert isinstance(mirror, DuckLakeMirror)
-    with attached(mirror.ducklake(), name="m") as connection:
+    with attach_ducklake(mirror.ducklake(), name="m") as connection:
         properties = {**lake.spark.catalog_description.pyiceberg_properties, **(keys or {})}
         if "s3.access-key-id" in properties:
             connection.execute(s3_secret(properties))

@@ -493,7 +493,7 @@ def test_a_change_that_was_decided_on_an_older_mirror_is_refused(
     table.append(numbers(2))
     mirrors.synchronize("t")
     with (
-        database.opened(mirrors.lake) as opened,
+        database.open_database(mirrors.lake) as opened,
         pytest.raises(CommitConflictError, match=r"expected db\.t as it was a moment ago"),
     ):
         commit.commit_change(opened, changes[-1])

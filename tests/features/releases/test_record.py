@@ -35,7 +35,7 @@ def recorded(
 def unaudited(*events: RecordedEvent, **reads: int) -> tuple[str, ...]:
     """Return what is wrong with the check `c`. `reads` has the snapshot that each step has read of the asset."""
     read = {("r1", step, "t"): frozenset({snapshot_id}) for step, snapshot_id in reads.items()}
-    return recorded(*events, reads=read).unaudited(["c"])
+    return recorded(*events, reads=read).audit_gaps(["c"])
 
 
 def test_partitions_of_one_snapshot_are_collected() -> None:

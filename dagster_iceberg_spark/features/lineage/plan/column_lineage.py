@@ -19,8 +19,8 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
     Rows,
     SourceColumn,
     attributes,
-    bracketed,
     lists_in,
+    split_brackets,
     split_list,
     union,
 )
@@ -62,7 +62,7 @@ def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
         plan: The analyzed plan of the DataFrame.
         names: The names of the DataFrame's columns.
     """
-    rows = _evaluated(plan)
+    rows = _evaluate(plan)
     is_same = rows.is_complete and len(rows.columns) == len(names)
     # The printed name of an alias is ambiguous if it has ` AS ` in it.
     if not is_same or not all(name.endswith(column.name) for name, column in zip(names, rows.columns, strict=True)):
@@ -92,7 +92,7 @@ def _sources(origins: Origins | None) -> frozenset[SourceColumn] | None:
     return None if origins is None or len(found) < len(origins) else found
 
 
-def _evaluated(plan: Operator) -> Rows:
+def _evaluate(plan: Operator) -> Rows:
     """Return the rows of the operator at the top. Plans may be deeper than Python's stack."""
     definitions = _definitions(plan)
     done: dict[int, Rows] = {}
@@ -154,8 +154,8 @@ def _filter(evaluation: Evaluation) -> Rows:
     return _same(evaluation)
 
 
-def _ordered(evaluation: Evaluation) -> Rows:
-    keys, _ = bracketed(evaluation.arguments)
+def _order(evaluation: Evaluation) -> Rows:
+    keys, _ = split_brackets(evaluation.arguments)
     evaluation.decide(keys)
     return _same(evaluation)
 
@@ -196,7 +196,7 @@ def _join(evaluation: Evaluation) -> Rows:
 def _lateral_join(evaluation: Evaluation) -> Rows:
     query = evaluation.next_subquery()
     _, bracket, rest = evaluation.arguments.partition("[")
-    _, condition = bracketed(bracket + rest)
+    _, condition = split_brackets(bracket + rest)
     evaluation.decide(condition)
     is_complete = evaluation.is_complete and query.is_complete
     return evaluation.rows([*evaluation.columns, *query.columns], is_complete=is_complete)
@@ -204,7 +204,7 @@ def _lateral_join(evaluation: Evaluation) -> Rows:
 
 def _generate(evaluation: Evaluation) -> Rows:
     generator, *others = split_list(evaluation.arguments)
-    columns, generated = evaluation.columns, _listed(others[-1])
+    columns, generated = evaluation.columns, _split_columns(others[-1])
     rows = _written_rows(generator, len(generated))
     if rows is None:
         origins = evaluation.origins(generator)
@@ -214,7 +214,7 @@ def _generate(evaluation: Evaluation) -> Rows:
         values = zip(*[[evaluation.origins(value) for value in row] for row in rows], strict=True)
         generated = [replace(column, origins=union(*each)) for column, each in zip(generated, values, strict=True)]
     if others[0].startswith("[") and len(others) > 1:  # the places of columns that nothing above uses
-        left_out = set(split_list(bracketed(others[0])[0]))
+        left_out = set(split_list(split_brackets(others[0])[0]))
         columns = [column for place, column in enumerate(_all_columns(evaluation)) if str(place) not in left_out]
     return evaluation.rows([*columns, *generated], is_complete=evaluation.is_complete)
 
@@ -224,20 +224,22 @@ def _written_rows(generator: str, width: int) -> list[list[str]] | None:
     name, bracket, rest = generator.partition("(")
     if name not in ("stack", "inline"):
         return None
-    arguments = split_list(bracketed(bracket + rest)[0])
+    arguments = split_list(split_brackets(bracket + rest)[0])
     if name == "stack":
         number, *values = arguments
         is_full = number.isdecimal() and len(values) == int(number) * width
         return [values[first : first + width] for first in range(0, len(values), width)] if is_full else None
     array = _STRUCTS.fullmatch(arguments[0])
-    rows = [split_list(bracketed(item[item.index("(") :])[0])[1::2] for item in split_list(array[1])] if array else []
+    rows = (
+        [split_list(split_brackets(item[item.index("(") :])[0])[1::2] for item in split_list(array[1])] if array else []
+    )
     return rows if rows and all(len(row) == width for row in rows) else None
 
 
 def _expand(evaluation: Evaluation) -> Rows:
     rows, columns = lists_in(evaluation.arguments)
     outputs = attributes(columns)
-    values = [[evaluation.origins(value) for value in split_list(bracketed(row)[0])] for row in split_list(rows)]
+    values = [[evaluation.origins(value) for value in split_list(split_brackets(row)[0])] for row in split_list(rows)]
     if any(len(row) != len(outputs) for row in values):
         raise NotationError(f"{len(outputs)} values", f"{rows!r}")
     by_place = zip(*values, strict=True)
@@ -270,7 +272,7 @@ def _reference(evaluation: Evaluation) -> Rows:
     """Return the rows of a common table expression, whose columns have new ids."""
     defined = _all_columns(evaluation)
     _, bracket, rest = evaluation.arguments.partition("[")
-    columns = _listed(bracket + rest)
+    columns = _split_columns(bracket + rest)
     if len(columns) != len(defined):
         raise NotationError(f"{len(defined)} columns", f"{rest!r}")
     return evaluation.rows(
@@ -280,7 +282,7 @@ def _reference(evaluation: Evaluation) -> Rows:
 
 
 def _table(evaluation: Evaluation) -> Rows:
-    columns, name = bracketed(evaluation.arguments)
+    columns, name = split_brackets(evaluation.arguments)
     table = _TABLE.match(name.strip())
     if table is None:
         raise NotationError("the name of a table", f"{name!r}")
@@ -299,12 +301,12 @@ def _column_of(table: str, column: Column) -> Column:
 def _outside_source(evaluation: Evaluation) -> Rows:
     """Return the rows of files, or of a table of another kind, which no asset of the package writes."""
     _, bracket, rest = evaluation.arguments.partition("[")
-    return evaluation.rows(replace(column, origins=NO_ORIGINS) for column in _listed(bracket + rest))
+    return evaluation.rows(replace(column, origins=NO_ORIGINS) for column in _split_columns(bracket + rest))
 
 
 def _from_driver(evaluation: Evaluation) -> Rows:
     """Return rows that Python code made, maybe of what it has read before."""
-    columns = _listed(evaluation.arguments.removeprefix("<empty>, "))
+    columns = _split_columns(evaluation.arguments.removeprefix("<empty>, "))
     return replace(evaluation.rows(columns), has_all_deciding=False)
 
 
@@ -317,9 +319,9 @@ def _single_row(evaluation: Evaluation) -> Rows:
     return evaluation.rows(())
 
 
-def _listed(text: str) -> list[Column]:
+def _split_columns(text: str) -> list[Column]:
     """Return the columns of a list in brackets."""
-    return attributes(bracketed(text)[0])
+    return attributes(split_brackets(text)[0])
 
 
 def _all_columns(evaluation: Evaluation) -> list[Column]:
@@ -336,7 +338,7 @@ def _all_columns(evaluation: Evaluation) -> list[Column]:
 _OPERATORS: Final[Mapping[str, Callable[[Evaluation], Rows]]] = {
     "Aggregate": _aggregate,
     "CTERelationRef": _reference,
-    "Deduplicate": _ordered,
+    "Deduplicate": _order,
     "Distinct": _distinct,
     "Except": _set_operation,
     "Expand": _expand,
@@ -352,7 +354,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Evaluation], Rows]]] = {
     "Range": _range,
     "Relation": _outside_source,
     "RelationV2": _table,
-    "Sort": _ordered,
+    "Sort": _order,
     "Union": _union,
     "Window": _window,
     **dict.fromkeys(

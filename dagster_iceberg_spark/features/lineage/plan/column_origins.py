@@ -96,7 +96,7 @@ def split_list(text: str) -> list[str]:
     return [*items, text[begun:]] if text else []
 
 
-def bracketed(text: str) -> tuple[str, str]:
+def split_brackets(text: str) -> tuple[str, str]:
     """Return what is in the brackets at the start of a text, and what follows them.
 
     Raises:
@@ -119,7 +119,7 @@ def lists_in(text: str) -> list[str]:
         NotationError: There is something else.
     """
     try:
-        parts = [bracketed(part)[0] for part in split_list(text)]
+        parts = [split_brackets(part)[0] for part in split_list(text)]
     except NotationError:
         parts = text.removeprefix("[").removesuffix("]").split(_BETWEEN_LISTS)
     if f"[{_BETWEEN_LISTS.join(parts)}]" != text:
@@ -314,11 +314,11 @@ class Evaluation:
             split_list(text)  # else a text could hide that the expression goes on
         value, alias, name = text.rpartition(_ALIAS)
         if alias:
-            return Column(expression_id, name, self.origins(value), self._copied(value))
+            return Column(expression_id, name, self.origins(value), self._copied_column(value))
         is_whole = not self.is_complete and not _HAS_BRACKET.search(text)
         return Column(expression_id, text, None) if is_whole else None
 
-    def _copied(self, text: str) -> SourceColumn | None:
+    def _copied_column(self, text: str) -> SourceColumn | None:
         """Return the column of a table that an expression stands for, if it is the attribute of such a column."""
         match = _ATTRIBUTE.fullmatch(text)
         column = None if match is None else self._by_id.get(int(match[2]))
@@ -402,7 +402,7 @@ def _cut(text: str, pattern: re.Pattern[str]) -> tuple[str, list[tuple[str, str]
     """Return a text without what matches and the brackets after it, and what was cut: its kind, and the brackets."""
     found = []
     while (match := pattern.search(text)) is not None:
-        inside, rest = bracketed(text[match.end() :])
+        inside, rest = split_brackets(text[match.end() :])
         found.append((match[1], inside))
         text = f"{text[: match.start()]}{SEPARATOR}{rest}"
     return text, found

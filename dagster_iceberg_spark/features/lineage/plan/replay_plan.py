@@ -111,7 +111,7 @@ class RowComparison:
         return {"rows_before": self.before, "rows_after": self.after, "rows": self.whole, "columns": dict(self.columns)}
 
 
-def compared(before: RowDigest, after: RowDigest) -> RowComparison:
+def compare(before: RowDigest, after: RowDigest) -> RowComparison:
     """Compare the rows of a run with those of its replay, in the columns that both have."""
     shared = [name for name in before.columns if name in after.columns]
     columns = {name: _verdict(before.columns[name], after.columns[name]) for name in shared}

@@ -11,11 +11,11 @@ from dagster_iceberg_spark.features.maintenance.plan.health import (
     PartitionFiles,
     TableFiles,
     compactable_partitions,
-    counted,
     milliseconds,
     needs_new_manifests,
     readable_bytes,
     target_bytes,
+    with_noun,
 )
 from dagster_iceberg_spark.features.maintenance.plan.pins import (
     Expiry,
@@ -98,7 +98,7 @@ class RewritePositionDeletes:
     name: ClassVar = "rewrite the position deletes of"
 
     def __str__(self) -> str:
-        return f"rewrite {counted(self.files, 'position delete file')}"
+        return f"rewrite {with_noun(self.files, 'position delete file')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class RewriteManifests:
     name: ClassVar = "rewrite the manifests of"
 
     def __str__(self) -> str:
-        return f"rewrite {counted(self.manifests, 'manifest')}"
+        return f"rewrite {with_noun(self.manifests, 'manifest')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ExpireSnapshots:
     def __str__(self) -> str:
         freed = self.expiry.freed_bytes
         return (
-            f"expire {counted(len(self.expiry.snapshots), 'snapshot')}"
+            f"expire {with_noun(len(self.expiry.snapshots), 'snapshot')}"
             f"{f', which frees {readable_bytes(freed)} of data files' if freed else ''}"
         )
 

@@ -303,16 +303,16 @@ def _needs(
         named = [item.partition or "the whole table" for item in compactable[:_SHOWN_PARTITIONS]]
         more = len(compactable) - len(named)
         listed = f"{', '.join(named)}{f' and {more} more' if more else ''}"
-        yield f"compaction of {counted(len(compactable), 'partition')}: {listed}"
+        yield f"compaction of {with_noun(len(compactable), 'partition')}: {listed}"
     if needs_new_manifests(state, files, policy):
         size = readable_bytes(average(files.manifests))
         yield f"fewer manifests: {len(files.manifests)} of {size} on average"
     if len(state.snapshots) >= policy.min_snapshots and expiry.snapshots:
         freed = f", which frees {readable_bytes(expiry.freed_bytes)} of data files" if expiry.freed_bytes else ""
-        yield f"expiry of {len(expiry.snapshots)} of {counted(len(state.snapshots), 'snapshot')}{freed}"
+        yield f"expiry of {len(expiry.snapshots)} of {with_noun(len(state.snapshots), 'snapshot')}{freed}"
 
 
-def counted(number: int, noun: str) -> str:
+def with_noun(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 snapshot` and `2 snapshots`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

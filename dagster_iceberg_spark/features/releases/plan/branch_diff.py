@@ -87,7 +87,7 @@ def compared_rows(
     """Compare these columns of rows by the key columns, or as a whole without keys. A missing column is NULL."""
     old, new = _by_key(before, keys, columns), _by_key(after, keys, columns)
     if not keys:
-        added, removed = _counted(new) - _counted(old), _counted(old) - _counted(new)
+        added, removed = _count(new) - _count(old), _count(old) - _count(new)
         return KeyChanges(sum(added.values()), sum(removed.values()))
     return KeyChanges(
         added=len(new.keys() - old.keys()),
@@ -148,5 +148,5 @@ def _by_key(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Seq
     return found
 
 
-def _counted(rows: Mapping[str, list[str]]) -> Counter[str]:
+def _count(rows: Mapping[str, list[str]]) -> Counter[str]:
     return Counter({key: len(found) for key, found in rows.items()})

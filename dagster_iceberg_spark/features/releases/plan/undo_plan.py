@@ -50,7 +50,7 @@ class TableUndo:
         schema = None if before is None or before.schema_id is None else self.state.schemas.get(before.schema_id)
         return tuple(name for name in (schema.names if schema else ()) if self.state.schema.field(name) is None)
 
-    def restored(self) -> Snapshot | None:
+    def restored_snapshot(self) -> Snapshot | None:
         """Return the newest snapshot of exactly these partitions before those that are undone, if there is one."""
         oldest = self.snapshots[-1]
         keys = (lineage.ASSET_KEY, lineage.PARTITION_DIGEST)
@@ -64,7 +64,7 @@ class TableUndo:
 
         An input that these snapshots were the first to read incrementally counts as not read.
         """
-        newest, restored = self.snapshots[0].summary, self.restored()
+        newest, restored = self.snapshots[0].summary, self.restored_snapshot()
         known = {item.input_name for item in _incremental_reads(restored)}
         first = {
             item.input_name: item
@@ -184,7 +184,7 @@ def plan_undo(
             for name in chosen
             if chosen[name] and name not in own
         ),
-        *_unaccounted(run_id, tables, own, lines, chosen, recorded),
+        *_lost_writes(run_id, tables, own, lines, chosen, recorded),
         *(f"{name}, which cannot be read and may have been derived from the rows" for name in unread),
     ]
     chosen = {name: ids if name in own else set() for name, ids in chosen.items()}
@@ -222,7 +222,7 @@ def _made_by(run_id: str, line: _Line) -> set[int]:
     return {snapshot_id for snapshot_id in made if snapshot_id not in line.undone}
 
 
-def _unaccounted(
+def _lost_writes(
     run_id: str,
     tables: Mapping[str, TableState],
     own: Collection[str],
