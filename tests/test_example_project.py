@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from rich.console import Console
 
 from dagster_iceberg_spark import IcebergSparkResource
-from dagster_iceberg_spark.assets.dagster_private import recorded_evaluations
+from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_evaluations
 from dagster_iceberg_spark.resource import SESSIONS
 from example_project import checks, demo, watching
 from example_project.assets import delays, observations, reference, release, report

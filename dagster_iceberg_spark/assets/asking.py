@@ -8,12 +8,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import partition_scope, plain_metadata
-from dagster_iceberg_spark.assets.dagster_private import (
-    StepFacts,
-    definition_metadata_of,
-    maps_to_all_partitions,
-    step_facts,
-)
+from dagster_iceberg_spark.assets.dagster_private.context import StepFacts, definition_metadata_of, step_facts
+from dagster_iceberg_spark.assets.dagster_private.partitions import maps_to_all_partitions
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, parse_key
 from dagster_iceberg_spark.table.scope import PartitionScope
 

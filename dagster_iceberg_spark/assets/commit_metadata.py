@@ -6,7 +6,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import add_partition_metadata, record_evaluation, set_data_version
+from dagster_iceberg_spark.assets.dagster_private.context import (
+    add_partition_metadata,
+    record_evaluation,
+    set_data_version,
+)
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError
 from dagster_iceberg_spark.plan.read.history import HistoryEntry, entries_as_markdown, escape, inputs_as_markdown

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import engine_events, step_facts
+from dagster_iceberg_spark.assets.dagster_private.context import step_facts
+from dagster_iceberg_spark.assets.dagster_private.event_log import engine_events
 from dagster_iceberg_spark.assets.read_requests import ReadRequest
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.read.incremental import Changes, share_read

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import dagster as dg
 
 from dagster_iceberg_spark.assets.asking import OutputFacts, output_facts
-from dagster_iceberg_spark.assets.dagster_private import (
+from dagster_iceberg_spark.assets.dagster_private.context import (
     is_stored_elsewhere,
     latest_materializations,
     materializations,

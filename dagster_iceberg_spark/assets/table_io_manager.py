@@ -11,7 +11,7 @@ from pydantic import Field
 from dagster_iceberg_spark.assets.address import plain_metadata, table_of
 from dagster_iceberg_spark.assets.asking import OutputFacts, input_facts, output_facts
 from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
-from dagster_iceberg_spark.assets.dagster_private import StepFacts
+from dagster_iceberg_spark.assets.dagster_private.context import StepFacts
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer, report_write
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request

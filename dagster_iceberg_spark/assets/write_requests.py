@@ -11,14 +11,13 @@ import dagster as dg
 
 from dagster_iceberg_spark.assets.address import partition_columns, plain_metadata, table_of
 from dagster_iceberg_spark.assets.asking import OutputFacts, scope_of
-from dagster_iceberg_spark.assets.dagster_private import (
-    StepFacts,
+from dagster_iceberg_spark.assets.dagster_private.context import StepFacts, resumed_runs
+from dagster_iceberg_spark.assets.dagster_private.event_log import (
     engine_events,
     has_failed_blocking_check,
     recorded_snapshots,
-    resumed_runs,
-    run_started_at_ms,
 )
+from dagster_iceberg_spark.assets.dagster_private.runs import run_started_at_ms
 from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError

@@ -16,7 +16,7 @@ import dagster as dg
 from dagster_shared.check import CheckError
 from pydantic import ValidationError
 
-from dagster_iceberg_spark.assets.dagster_private import definitions_in, targets_in
+from dagster_iceberg_spark.assets.dagster_private.graph import definitions_in, targets_in
 from dagster_iceberg_spark.config import configuration
 from dagster_iceberg_spark.config.configuration import selection
 from dagster_iceberg_spark.errors import ConfigurationError

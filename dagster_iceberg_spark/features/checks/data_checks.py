@@ -8,7 +8,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.assets.address import plain_metadata
 from dagster_iceberg_spark.assets.commit_metadata import evaluation_of
-from dagster_iceberg_spark.assets.dagster_private import recorded_evaluations, root_run_of
+from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_evaluations
+from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import plain_metadata
-from dagster_iceberg_spark.assets.dagster_private import loaded_inputs, specs_of_job
+from dagster_iceberg_spark.assets.dagster_private.context import specs_of_job
+from dagster_iceberg_spark.assets.dagster_private.graph import loaded_inputs
 from dagster_iceberg_spark.assets.observers import ObservedWrite, Observer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage, tables_read

@@ -9,7 +9,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.assets.address import plain_metadata, spec_scope
 from dagster_iceberg_spark.assets.branch_changes import create_branch, drop_branch
-from dagster_iceberg_spark.assets.dagster_private import copied_instance, job_without_checks, loaded_inputs
+from dagster_iceberg_spark.assets.dagster_private.graph import job_without_checks, loaded_inputs
+from dagster_iceberg_spark.assets.dagster_private.runs import copied_instance
 from dagster_iceberg_spark.assets.stored_tables import stored_members
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError, ReplayFailedError, UpstreamMissingError

@@ -12,7 +12,7 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark.arrow.scan import PlannedScan
-from dagster_iceberg_spark.assets.dagster_private import recorded_events
+from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_events
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import downstream_assets, location_assets
+from dagster_iceberg_spark.assets.dagster_private.graph import downstream_assets, location_assets
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.assets.table_io_manager import final_errors
 from dagster_iceberg_spark.features.maintenance.health_reports import health_of, policy_of

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import (
+from dagster_iceberg_spark.assets.dagster_private.event_log import newest_runs
+from dagster_iceberg_spark.assets.dagster_private.runs import (
     RecentRun,
-    newest_runs,
     oldest_run_in_progress,
     resumable_runs,
     runs_in_progress,

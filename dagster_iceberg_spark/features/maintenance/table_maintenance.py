@@ -13,7 +13,8 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.assets.branch_changes import report_moved
-from dagster_iceberg_spark.assets.dagster_private import children_in, has_ended
+from dagster_iceberg_spark.assets.dagster_private.graph import children_in
+from dagster_iceberg_spark.assets.dagster_private.runs import has_ended
 from dagster_iceberg_spark.assets.stored_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.look import look

@@ -10,14 +10,9 @@ import dagster as dg
 
 from dagster_iceberg_spark.assets.address import spec_scope
 from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved
-from dagster_iceberg_spark.assets.dagster_private import (
-    RecordedEvent,
-    blocking_checks,
-    recorded_events,
-    root_run_of,
-    runs_of_root,
-    snapshot_of,
-)
+from dagster_iceberg_spark.assets.dagster_private.event_log import RecordedEvent, recorded_events, snapshot_of
+from dagster_iceberg_spark.assets.dagster_private.graph import blocking_checks
+from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of, runs_of_root
 from dagster_iceberg_spark.assets.read_log import StepInput, snapshots_read
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager

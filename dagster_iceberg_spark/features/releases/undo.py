@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from dagster_iceberg_spark.assets.branch_changes import report_moved, written_partitions
-from dagster_iceberg_spark.assets.dagster_private import recorded_events, snapshot_of
+from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_events, snapshot_of
 from dagster_iceberg_spark.assets.stored_tables import StoredTable, existing_tables, stored_assets_in, stored_tables
 from dagster_iceberg_spark.assets.table_io_manager import final_errors
 from dagster_iceberg_spark.catalog.branches import can_commit

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import plain_metadata
-from dagster_iceberg_spark.assets.dagster_private import downstream_partitions
+from dagster_iceberg_spark.assets.dagster_private.partitions import downstream_partitions
 from dagster_iceberg_spark.assets.stored_tables import stored_assets_in
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import CatalogDescription

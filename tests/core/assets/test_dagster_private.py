@@ -12,7 +12,37 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.assets import dagster_private
+from dagster_iceberg_spark.assets.dagster_private.context import (
+    StepFacts,
+    add_partition_metadata,
+    definition_metadata_of,
+    record_evaluation,
+    resumed_runs,
+    set_data_version,
+    step_facts,
+)
+from dagster_iceberg_spark.assets.dagster_private.event_log import (
+    engine_events,
+    has_failed_blocking_check,
+    newest_runs,
+    recorded_evaluations,
+    recorded_events,
+    recorded_snapshots,
+)
+from dagster_iceberg_spark.assets.dagster_private.graph import blocking_checks, definitions_in
+from dagster_iceberg_spark.assets.dagster_private.partitions import downstream_partitions
+from dagster_iceberg_spark.assets.dagster_private.runs import (
+    PARENT_RUN_TAG,
+    RESUME_TAGS,
+    ROOT_RUN_TAG,
+    has_ended,
+    oldest_run_in_progress,
+    resumable_runs,
+    root_run_of,
+    run_started_at_ms,
+    runs_in_progress,
+    runs_of_root,
+)
 from tests.instances import local_instance
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
@@ -22,20 +52,20 @@ class Spy(dg.IOManager):
     """Calls the functions from `handle_output` and `load_input` and keeps the results."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, dagster_private.StepFacts | None] = {}
+        self.facts: dict[str, StepFacts | None] = {}
         self.definition: dict[str, Any] = {}
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        self.facts["output"] = dagster_private.step_facts(context)
-        dagster_private.set_data_version(context, "snapshot-7")
+        self.facts["output"] = step_facts(context)
+        set_data_version(context, "snapshot-7")
         context.add_output_metadata({"iceberg/snapshot_id": "7"})
         if context.has_asset_partitions:
             for key in context.asset_partition_keys:
-                dagster_private.add_partition_metadata(context, key, {"rows": int(key[-1])})
+                add_partition_metadata(context, key, {"rows": int(key[-1])})
 
     def load_input(self, context: dg.InputContext) -> Any:
-        self.facts["input"] = dagster_private.step_facts(context)
-        self.definition = dict(dagster_private.definition_metadata_of(context))
+        self.facts["input"] = step_facts(context)
+        self.definition = dict(definition_metadata_of(context))
         return 1
 
 
@@ -72,8 +102,8 @@ def test_outputs_and_inputs_know_their_step(instance: dg.DagsterInstance) -> Non
 
 
 def test_contexts_built_by_hand_have_no_step() -> None:
-    assert dagster_private.step_facts(dg.build_output_context()) is None
-    assert dagster_private.step_facts(dg.build_input_context()) is None
+    assert step_facts(dg.build_output_context()) is None
+    assert step_facts(dg.build_input_context()) is None
 
 
 def test_a_retry_counts_its_attempts(instance: dg.DagsterInstance) -> None:
@@ -81,7 +111,7 @@ def test_a_retry_counts_its_attempts(instance: dg.DagsterInstance) -> None:
 
     class Failing(Spy):
         def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-            facts = dagster_private.step_facts(context)
+            facts = step_facts(context)
             assert facts is not None
             attempts.append(facts.attempt)
             if facts.attempt == 0:
@@ -96,9 +126,9 @@ def test_the_data_version_and_the_snapshot_are_recorded(instance: dg.DagsterInst
     result = dg.materialize([up], resources={"io_manager": Spy()}, instance=instance)
     materialization = result.asset_materializations_for_node("up")[0]
     assert (materialization.tags or {})["dagster/data_version"] == "snapshot-7"
-    assert dagster_private.recorded_snapshots(instance, result.run_id, up.key, ()) == {7}
-    assert dagster_private.recorded_snapshots(instance, result.run_id, down.key, ()) == frozenset()
-    assert dagster_private.recorded_snapshots(instance, "no-such-run", up.key, ()) == frozenset()
+    assert recorded_snapshots(instance, result.run_id, up.key, ()) == {7}
+    assert recorded_snapshots(instance, result.run_id, down.key, ()) == frozenset()
+    assert recorded_snapshots(instance, "no-such-run", up.key, ()) == frozenset()
 
 
 def test_each_partition_of_a_range_has_its_own_metadata(instance: dg.DagsterInstance) -> None:
@@ -106,48 +136,48 @@ def test_each_partition_of_a_range_has_its_own_metadata(instance: dg.DagsterInst
     result = dg.materialize([daily], resources={"io_manager": Spy()}, instance=instance, tags=tags)
     rows = {item.partition: item.metadata["rows"].value for item in result.asset_materializations_for_node("daily")}
     assert rows == {"2013-01-01": 1, "2013-01-02": 2, "2013-01-03": 3}
-    recorded = dagster_private.recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-02",))
+    recorded = recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-02",))
     assert recorded == {7}
-    assert dagster_private.recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-04",)) == frozenset()
+    assert recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-04",)) == frozenset()
 
 
 def test_the_start_of_a_run_is_known(instance: dg.DagsterInstance) -> None:
     result = dg.materialize([up], resources={"io_manager": Spy()}, instance=instance)
-    started = dagster_private.run_started_at_ms(instance, result.run_id)
+    started = run_started_at_ms(instance, result.run_id)
     record = instance.get_run_record_by_id(result.run_id)
     assert record is not None
     assert started == int(record.create_timestamp.timestamp() * 1000)
-    assert dagster_private.run_started_at_ms(instance, "no-such-run") is None
+    assert run_started_at_ms(instance, "no-such-run") is None
 
 
 def test_an_event_of_a_step_can_be_read(instance: dg.DagsterInstance) -> None:
     class Recording(Spy):
         def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-            facts = dagster_private.step_facts(context)
+            facts = step_facts(context)
             assert facts is not None
             facts.record_event("Writing.", {"iceberg/tag": "a"})
-            assert {"iceberg/tag": "a"} in list(dagster_private.engine_events(instance, facts.run_id))
+            assert {"iceberg/tag": "a"} in list(engine_events(instance, facts.run_id))
 
     result = dg.materialize([up], resources={"io_manager": Recording()}, instance=instance)
-    assert {"iceberg/tag": "a"} in list(dagster_private.engine_events(instance, result.run_id))
-    assert list(dagster_private.engine_events(instance, "no-such-run")) == []
+    assert {"iceberg/tag": "a"} in list(engine_events(instance, result.run_id))
+    assert list(engine_events(instance, "no-such-run")) == []
 
 
 def test_an_evaluation_is_recorded_also_if_its_step_fails(instance: dg.DagsterInstance) -> None:
     class Recorder(Spy):
         def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
             found = dg.AssetCheckEvaluation(asset_key=context.asset_key, check_name="plausible", passed=False)
-            dagster_private.record_evaluation(context, found)
+            record_evaluation(context, found)
             raise dg.Failure
 
     result = dg.materialize([up], resources={"io_manager": Recorder()}, instance=instance, raise_on_error=False)
     key = dg.AssetCheckKey(up.key, "plausible")
-    recorded = dagster_private.recorded_evaluations(instance, result.run_id).get(key)
+    recorded = recorded_evaluations(instance, result.run_id).get(key)
     assert recorded is not None
     assert not recorded.passed
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert latest.status.value == "FAILED"
-    assert dagster_private.recorded_evaluations(instance, result.run_id).get(dg.AssetCheckKey(up.key, "other")) is None
+    assert recorded_evaluations(instance, result.run_id).get(dg.AssetCheckKey(up.key, "other")) is None
 
 
 def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
@@ -163,9 +193,9 @@ def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
         name = f"asset_{blocking}_{passed}".lower()
         asset = checked(name, blocking=blocking, passed=passed)
         result = dg.materialize([asset], resources={"io_manager": Spy()}, instance=instance, raise_on_error=False)
-        failed = dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey(name))
+        failed = has_failed_blocking_check(instance, result.run_id, dg.AssetKey(name))
         assert failed is (blocking and not passed)
-        assert not dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey("other"))
+        assert not has_failed_blocking_check(instance, result.run_id, dg.AssetKey("other"))
 
 
 def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(instance: dg.DagsterInstance) -> None:
@@ -180,7 +210,7 @@ def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(instance: dg.Da
         )
         facts = spy.facts["output"]
         assert facts is not None
-        resumed.append(dagster_private.resumed_runs(facts))
+        resumed.append(resumed_runs(facts))
         return result.run_id
 
     resumed: list[list[str]] = []
@@ -196,10 +226,10 @@ def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(instance: dg.Da
 def test_resumed_runs_still_have_dagster_s_tags() -> None:
     from dagster._core.storage import tags
 
-    assert dagster_private.PARENT_RUN_TAG == tags.PARENT_RUN_ID_TAG
-    assert dagster_private.ROOT_RUN_TAG == tags.ROOT_RUN_ID_TAG
-    assert tags.RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
-    assert tags.ASSET_RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
+    assert PARENT_RUN_TAG == tags.PARENT_RUN_ID_TAG
+    assert ROOT_RUN_TAG == tags.ROOT_RUN_ID_TAG
+    assert tags.RESUME_RETRY_TAG in RESUME_TAGS
+    assert tags.ASSET_RESUME_RETRY_TAG in RESUME_TAGS
 
 
 def test_definitions_made_by_a_function_are_found() -> None:
@@ -210,7 +240,7 @@ def test_definitions_made_by_a_function_are_found() -> None:
         return dg.Definitions()
 
     vars(module).update(defs=dg.Definitions(), made=made, other=1)
-    found = dagster_private.definitions_in(module)
+    found = definitions_in(module)
     assert list(found) == ["defs", "made"]
     assert all(isinstance(item, dg.Definitions) for item in found.values())
 
@@ -230,10 +260,10 @@ def test_the_events_and_the_blocking_checks_of_runs_that_execute_one_another_are
 
     @dg.asset(deps=[up])
     def last(context: dg.AssetExecutionContext) -> None:
-        found["checks"] = dagster_private.blocking_checks(context)
-        found["root"] = dagster_private.root_run_of(context.run)
-        found["runs"] = dagster_private.runs_of_root(context.instance, context.run)
-        found["events"] = list(dagster_private.recorded_events(context.instance, found["runs"]))
+        found["checks"] = blocking_checks(context)
+        found["root"] = root_run_of(context.run)
+        found["runs"] = runs_of_root(context.instance, context.run)
+        found["events"] = list(recorded_events(context.instance, found["runs"]))
 
     assets: list[Any] = [up, blocking, other, last]
     spy = {"io_manager": Spy()}
@@ -253,10 +283,10 @@ def test_runs_in_progress_know_what_they_plan(instance: dg.DagsterInstance) -> N
 
     @dg.asset
     def busy(context: dg.AssetExecutionContext) -> None:
-        found["runs"] = dagster_private.runs_in_progress(context.instance)
-        found["oldest"] = dagster_private.oldest_run_in_progress(context.instance)
-        found["besides"] = dagster_private.oldest_run_in_progress(context.instance, besides=context.run.run_id)
-        found["has_ended"] = dagster_private.has_ended(context.instance, context.run.run_id)
+        found["runs"] = runs_in_progress(context.instance)
+        found["oldest"] = oldest_run_in_progress(context.instance)
+        found["besides"] = oldest_run_in_progress(context.instance, besides=context.run.run_id)
+        found["has_ended"] = has_ended(context.instance, context.run.run_id)
 
     run = dg.materialize([busy], instance=instance)
     [own] = found["runs"]
@@ -264,9 +294,9 @@ def test_runs_in_progress_know_what_they_plan(instance: dg.DagsterInstance) -> N
     assert abs(own.began_at - time.time()) < 60
     assert (found["oldest"], found["besides"]) == (own.began_at, None)
     assert found["has_ended"] is False
-    assert dagster_private.has_ended(instance, run.run_id) is True
-    assert dagster_private.has_ended(instance, "unknown") is False
-    assert dagster_private.runs_in_progress(instance) == []
+    assert has_ended(instance, run.run_id) is True
+    assert has_ended(instance, "unknown") is False
+    assert runs_in_progress(instance) == []
 
 
 def test_a_failed_run_is_resumable_until_another_has_executed_it_again(instance: dg.DagsterInstance) -> None:
@@ -278,7 +308,7 @@ def test_a_failed_run_is_resumable_until_another_has_executed_it_again(instance:
         return dg.materialize([fails], instance=instance, raise_on_error=False, tags=tags).run_id
 
     def resumable(since: dt.datetime) -> list[str]:
-        return [item.run_id for item in dagster_private.resumable_runs(instance, since)]
+        return [item.run_id for item in resumable_runs(instance, since)]
 
     now = dt.datetime.now(dt.timezone.utc)
     first = run()
@@ -293,8 +323,8 @@ def test_the_newest_run_of_each_partition_is_found(instance: dg.DagsterInstance)
         dg.materialize([daily], instance=instance, partition_key=key).run_id
         for key in ("2013-01-01", "2013-01-02", "2013-01-01")
     ]
-    assert dagster_private.newest_runs(instance, daily.key) == [runs[2], runs[1]]
-    assert dagster_private.newest_runs(instance, dg.AssetKey("unknown")) == []
+    assert newest_runs(instance, daily.key) == [runs[2], runs[1]]
+    assert newest_runs(instance, dg.AssetKey("unknown")) == []
 
 
 def test_the_partitions_downstream_of_others_are_found(instance: dg.DagsterInstance) -> None:
@@ -306,13 +336,13 @@ def test_the_partitions_downstream_of_others_are_found(instance: dg.DagsterInsta
         return hourly
 
     keys = ["2013-01-01-05:00", "2013-01-01-06:00", "2013-01-03-00:00"]
-    found = dagster_private.downstream_partitions(by_day, hourly, keys, instance)
+    found = downstream_partitions(by_day, hourly, keys, instance)
     assert found == ["2013-01-01", "2013-01-03"]
 
 
 LOCATION = """
 import dagster as dg
-from dagster_iceberg_spark.assets import dagster_private
+from dagster_iceberg_spark.assets.dagster_private.graph import blocking_checks, downstream_assets
 
 @dg.asset
 def up(): ...
@@ -323,8 +353,8 @@ def left_out():
 
 @dg.asset(deps=[up])
 def last(context: dg.AssetExecutionContext):
-    context.log.info(f"checks: {[check.name for check in dagster_private.blocking_checks(context)]}")
-    found = dagster_private.downstream_assets(context.op_execution_context)
+    context.log.info(f"checks: {[check.name for check in blocking_checks(context)]}")
+    found = downstream_assets(context.op_execution_context)
     context.log.info(f"downstream: {[key.path for key in found[up.key]]}")
 
 only = dg.define_asset_job("only", selection=dg.AssetSelection.assets("last").without_checks())

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import RecordedEvent
+from dagster_iceberg_spark.assets.dagster_private.event_log import RecordedEvent
 from dagster_iceberg_spark.assets.read_log import StepInput
 from dagster_iceberg_spark.features.releases.release_step import StagedMaterialization, staged_materializations
 
