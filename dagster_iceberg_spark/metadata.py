@@ -9,12 +9,12 @@ from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.options.output_options import (
     PartitionEvolution,
     RowsOutsidePartition,
+    SchemaEvolution,
     TableAddress,
     WriteDisposition,
     output_keys,
     parse_write_options,
 )
-from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MergeStrategy
 from dagster_iceberg_spark.table.snapshot import PublishedBy
 

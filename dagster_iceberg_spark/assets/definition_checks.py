@@ -11,7 +11,7 @@ from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.check.findings import Answer, Finding, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.plan.write.comparison import TableReport, differences
-from dagster_iceberg_spark.plan.write.write_request import missing_namespace, missing_table
+from dagster_iceberg_spark.plan.write.placement import missing_namespace, missing_table
 
 TABLE_SETTING: Final = "the asset's metadata, or the table"
 

@@ -23,7 +23,8 @@ from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Env
 from dagster_iceberg_spark.plan.publication.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS
 from dagster_iceberg_spark.plan.write.comparison import DefinedTable
-from dagster_iceberg_spark.plan.write.write_request import LocationTemplate, RetryLimits, TableCreation, WriteRequest
+from dagster_iceberg_spark.plan.write.placement import LocationTemplate, TableCreation
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -22,13 +22,21 @@ from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import TABLE, WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.publication.environment import Environment, WriteTarget
+from dagster_iceberg_spark.plan.publication.environment import Environment
 from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_anew
-from dagster_iceberg_spark.plan.write.adoption import Record, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.write.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.write.merging import OF_RUN
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableCreation, TableRequest, WriteRequest
+from dagster_iceberg_spark.plan.write.placement import TableCreation
+from dagster_iceberg_spark.plan.write.write_request import (
+    Record,
+    RemoteAttempt,
+    RetryLimits,
+    TableRequest,
+    TokenCandidate,
+    WriteRequest,
+    WriteTarget,
+)
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token

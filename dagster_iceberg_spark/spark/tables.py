@@ -11,8 +11,8 @@ from dagster_iceberg_spark.catalog.branches import AGAIN_AFTER_CONFLICTS, change
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
+from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
-from dagster_iceberg_spark.plan.write.write_request import TableCreation, default_location
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.failures import translating

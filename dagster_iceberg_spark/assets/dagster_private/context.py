@@ -9,6 +9,7 @@ import dagster as dg
 from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.execution.plan.outputs import StepOutputHandle
 
+from dagster_iceberg_spark.assets.dagster_private import step_context
 from dagster_iceberg_spark.assets.dagster_private.event_log import PAGE, snapshot_of
 from dagster_iceberg_spark.assets.dagster_private.runs import RESUME_TAGS, parents_of, root_run_of
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
@@ -178,8 +179,3 @@ def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[
 def _latest(step: Any, records: dg.AssetKey | dg.AssetRecordsFilter) -> dg.AssetMaterialization | None:
     found = step.instance.fetch_materializations(records, limit=1).records
     return found[0].asset_materialization if found else None
-
-
-def step_context(context: dg.OutputContext | dg.InputContext) -> Any:
-    """Return the context of the step, or None if the context was built by hand or belongs to a script."""
-    return context._step_context

@@ -6,7 +6,7 @@ import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.partitions.utils import infer_partition_mapping
 
-from dagster_iceberg_spark.assets.dagster_private.context import step_context
+from dagster_iceberg_spark.assets.dagster_private import step_context
 
 
 def written_partitions(context: dg.InputContext) -> frozenset[str]:

@@ -17,7 +17,6 @@ from dagster_iceberg_spark.features.components.models import (
     model_of,
     refusal,
 )
-from dagster_iceberg_spark.features.maintenance.job import build_location_maintenance
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy, parse_maintenance
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -108,6 +107,8 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
         resources = dg.Definitions(resources={self.spark_key: self.spark, self.io_manager_key: io_manager})
         if self.maintenance is None:
             return resources
+        from dagster_iceberg_spark.features.maintenance.job import build_location_maintenance
+
         job = build_location_maintenance(
             self.io_manager_key,
             policy=self.maintenance.policy,

@@ -17,9 +17,8 @@ from dagster_iceberg_spark.features.maintenance.options import RETAIN
 from dagster_iceberg_spark.plan.options.metadata_key import duration_text
 from dagster_iceberg_spark.plan.partitions.binding import Intervals, bind_scope
 from dagster_iceberg_spark.plan.read.incremental import may_have_rows
-from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt
 from dagster_iceberg_spark.plan.write.table_owner import others_on
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import RemoteAttempt, RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.lineage import RETENTION, Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope, PartitionSlice, TimeWindow
 from dagster_iceberg_spark.table.snapshot import TableState

@@ -1,19 +1,28 @@
 """Where tables are mirrored."""
 
 import re
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 import dagster as dg
 from pydantic import Field, field_validator
 
+from dagster_iceberg_spark.assets.observers import ObservedTable, Observer
 from dagster_iceberg_spark.catalog.description import holds_secret, spellings_of
 from dagster_iceberg_spark.config.configuration import Configuration, parts_of, scheme_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
-from dagster_iceberg_spark.features.mirror.mirrors import MirrorObserver
-from dagster_iceberg_spark.features.mirror.options import MIRROR, Codec, Mirror, MirrorMode, MirrorSettings
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, MetadataKeyError, MirrorFailedError
+from dagster_iceberg_spark.features.mirror.options import (
+    MIRROR,
+    MIRROR_STATE,
+    Codec,
+    Mirror,
+    MirrorMode,
+    MirrorSettings,
+    mirror_settings,
+)
 from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake, TableMirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -25,6 +34,74 @@ if TYPE_CHECKING:
 _FILE: Final = re.compile(r"(?P<kind>sqlite|duckdb):///(?P<path>[^?]+)")
 _SERVERS: Final = ("postgresql", "postgres")
 _CATALOGS: Final = "sqlite:///path, duckdb:///path or postgresql://user:password@host:5432/database"
+
+
+class MirrorObserver(Observer):
+    """Makes the mirrors of tables show their newest snapshots.
+
+    Args:
+        mirrors: Where the tables are mirrored.
+    """
+
+    def __init__(self, mirrors: "NoMirror | DuckLakeMirror") -> None:
+        self.mirrors = mirrors
+
+    def mirror_of(self, table: ObservedTable) -> TableMirror | None:
+        """Return the mirror of a table, or None without one."""
+        settings = mirror_settings(table.metadata, subject=table.subject)
+        return self.mirrors.mirror_of(table.identifier, settings, subject=table.subject)
+
+    def planned(self, table: ObservedTable) -> None:
+        """Refuse settings that the mirror cannot follow."""
+        self.mirror_of(table)
+
+    def needed(self, table: ObservedTable) -> Mapping[int, str]:
+        """Return the snapshot whose files the mirror shows. A copy has files of its own."""
+        mirror = self.mirror_of(table)
+        if mirror is None or mirror.mirror.mode == "copy":
+            return {}
+        try:
+            record = mirror.record()
+        except IcebergSparkError as error:
+            raise type(error)(f"Cannot read what the mirror {mirror.mirror.table} shows. {error}") from error
+        return {} if record is None else {record.snapshot_id: f"the mirror {mirror}, which shows it"}
+
+    def moved(
+        self, table: ObservedTable, *, report: Callable[[str], None], warn: Callable[[str], None]
+    ) -> Mapping[str, Any]:
+        """Make the mirror show the newest snapshot. Return what it shows.
+
+        Raises:
+            MirrorFailedError: The mirror failed, and its `on_failure` is `error`.
+        """
+        mirror = self.mirror_of(table)
+        if mirror is None:
+            return {}
+        shown = {"table": str(mirror.mirror.table), "mode": mirror.mirror.mode}
+        try:
+            state = mirror.synchronize(table.catalog, table.identifier)
+        except Exception as error:  # whatever happens to a mirror, the rows are committed
+            found = mirror.failure_text(error, table.catalog)
+            failure = MirrorFailedError.after_commit(table.identifier, found)
+            if mirror.on_failure == "error":
+                failure.allows_retries = not isinstance(error, IcebergSparkError) or error.allows_retries
+                raise failure from error
+            warn(str(failure))
+            return {MIRROR_STATE: {**shown, "state": "behind", "error": found}}
+        if state.ducklake_snapshot_id is not None:
+            report(
+                f"Mirrored snapshot {state.snapshot_id} of {table.identifier} in {state.seconds:.2f} s: "
+                f"{mirror.mirror.table} ({mirror.mirror.mode}) in the {mirror.lake}, "
+                f"DuckLake snapshot {state.ducklake_snapshot_id}."
+            )
+        known = {"snapshot_id": state.snapshot_id, "ducklake_snapshot_id": state.ducklake_snapshot_id}
+        state_of = {
+            **shown,
+            "state": "current",
+            **{key: str(value) for key, value in known.items() if value is not None},
+            "seconds": round(state.seconds, 3),
+        }
+        return {MIRROR_STATE: state_of}
 
 
 class NoMirror(Configuration):

@@ -31,7 +31,6 @@ from dagster_iceberg_spark.plan.options.metadata_key import (
     text,
     unknown_keys,
 )
-from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
@@ -42,6 +41,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
+SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
 PARTITION_EXPR: Final = "partition_expr"

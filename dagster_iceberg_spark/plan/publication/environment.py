@@ -10,6 +10,7 @@ from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.plan.write.write_request import WriteTarget
 from dagster_iceberg_spark.table.lineage import BRANCH_START
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
@@ -20,22 +21,6 @@ RETENTION_DAYS: Final = 30
 _REPLAY_RETENTION_DAYS: Final = 7
 REPLAYED_RUN: Final = "dagster_iceberg_spark/replay_of"
 """Tag of a run that replays another one: the id of that run."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTarget:
-    """What a write may change of its table besides rows. By default, it is production's.
-
-    Args:
-        retention_days: The days without a write after which the expiry of snapshots removes the branch that the write
-            creates, and after which its snapshots expire, or None to keep it for ever.
-        keeps_layout: Whether the partition spec, the order and the properties stay, which all branches share.
-        may_add_columns: Whether the columns are added that rows need.
-    """
-
-    retention_days: int | None = None
-    keeps_layout: bool = False
-    may_add_columns: bool = True
 
 
 @dataclass(frozen=True, slots=True)

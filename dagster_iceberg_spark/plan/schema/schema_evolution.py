@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.options.output_options import SchemaEvolution
 from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -47,7 +48,6 @@ from dagster_iceberg_spark.table.updates import (
 _cannot_write = partial(SchemaMismatchError.refusing, "write")
 Path = tuple[str, ...]
 
-SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 _Types: TypeAlias = dict[str, IcebergType]
 _Conversion: TypeAlias = Callable[[IcebergType, IcebergType], IcebergType]
 StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]

@@ -3,12 +3,13 @@
 `docs/exactly-once.md` describes the rules for each scenario.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
 from dagster_iceberg_spark.plan.options.output_options import WriteDisposition
+from dagster_iceberg_spark.plan.write.write_request import Record, RecordCheck, TokenCandidate
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -17,47 +18,6 @@ from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CLOCK_TOLERANCE_MS: Final = 10 * 60 * 1000
-
-Record: TypeAlias = Literal["none", "recorded", "rejected"]
-"""What Dagster has recorded of a snapshot: no materialization, one, or one whose blocking check failed."""
-RecordCheck: TypeAlias = Callable[[int], Record]
-"""Returns what the candidates' runs have recorded of a snapshot, for this asset and partition."""
-
-
-def operation_tag(token: str) -> str:
-    """Return the tag of the operations that write under the token. Spark's tags allow no commas or spaces."""
-    return f"dagster-iceberg-{token}"
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCandidate:
-    """A token under which the materialization may already be in the table.
-
-    Args:
-        run_started_at_ms: When that run began, in milliseconds since 1970, or None if it is unknown.
-        has_begun: Whether an earlier attempt under the token is known to have begun.
-    """
-
-    token: str
-    run_id: str
-    run_started_at_ms: int | None
-    is_same_run: bool
-    has_begun: bool = True
-
-    @property
-    def tag(self) -> str:
-        """The tag of the operations that write under the token."""
-        return operation_tag(self.token)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteAttempt:
-    """The session on a Spark Connect server (host and port) in which an attempt writes, or has written."""
-
-    tag: str
-    session_id: str
-    user_id: str
-    server: str
 
 
 @dataclass(frozen=True, slots=True)

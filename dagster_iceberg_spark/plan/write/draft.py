@@ -43,6 +43,7 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import (
     follows_spec,
     straddling_files,
 )
+from dagster_iceberg_spark.plan.write.placement import missing_table
 from dagster_iceberg_spark.plan.write.replaced_rows import where_scope, with_columns
 from dagster_iceberg_spark.plan.write.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.plan.write.table_owner import check_ownership, refuse_disagreement, refuse_replacing_others
@@ -57,7 +58,7 @@ from dagster_iceberg_spark.plan.write.write_plan import (
     WritePlan,
     carries_over_rows,
 )
-from dagster_iceberg_spark.plan.write.write_request import TableRequest, missing_table
+from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING, BoundScope
 from dagster_iceberg_spark.plan.write.merging import MergeRules
 from dagster_iceberg_spark.plan.write.overwrite_filter import Coverage
-from dagster_iceberg_spark.plan.write.write_request import TableCreation
+from dagster_iceberg_spark.plan.write.placement import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField

@@ -25,7 +25,7 @@ from dagster_iceberg_spark.plan.write.definition import WAP_ENABLED, WAP_SETTING
 from dagster_iceberg_spark.plan.write.draft import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest, operation_tag
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
 from dagster_iceberg_spark.spark.read.frames import in_session
@@ -258,7 +258,7 @@ class _Attempts:
         if plan.create is None and not plan.changes:
             refresh(session, plan.identifier)
         known = self.known or frozenset()
-        work = TaggedWork(adoption.operation_tag(request.materialization.commit_token), request.announce)
+        work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
         try:
             with reported_progress(session.spark, request.report, subject=request.subject):
                 return run_stoppable(

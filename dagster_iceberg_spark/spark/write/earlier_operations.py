@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dagster_iceberg_spark.errors import CatalogUnavailableError
-from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt
-from dagster_iceberg_spark.plan.write.write_request import Report
+from dagster_iceberg_spark.plan.write.write_request import RemoteAttempt, Report
 from dagster_iceberg_spark.timeouts import END_SECONDS, INTERRUPT_ANSWER_SECONDS
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
-from dagster_iceberg_spark.plan.write.adoption import operation_tag
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
-from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest, operation_tag
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
@@ -34,7 +33,7 @@ from dagster_iceberg_spark.timeouts import (
 )
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt
+    from dagster_iceberg_spark.plan.write.write_request import RemoteAttempt
 
 
 _ResultT = TypeVar("_ResultT")

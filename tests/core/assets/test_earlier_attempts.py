@@ -9,7 +9,7 @@ import pytest
 
 from dagster_iceberg_spark.assets.dagster_private.context import StepFacts, step_facts
 from dagster_iceberg_spark.assets.write_requests import announce, earlier_attempts, record_of, token_candidates
-from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt, TokenCandidate
+from dagster_iceberg_spark.plan.write.write_request import RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.table.lineage import commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.core.table.samples import keyed

@@ -6,14 +6,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
-from dagster_iceberg_spark.plan.write.adoption import (
-    Adoption,
-    Record,
-    TokenCandidate,
-    decide_adoption,
-    displaced_snapshots,
-    refuse_twins,
-)
+from dagster_iceberg_spark.plan.write.adoption import Adoption, decide_adoption, displaced_snapshots, refuse_twins
+from dagster_iceberg_spark.plan.write.write_request import Record, TokenCandidate
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

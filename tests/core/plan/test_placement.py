@@ -4,7 +4,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.write.write_request import LocationTemplate, default_location
+from dagster_iceberg_spark.plan.write.placement import LocationTemplate, default_location
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 PLAIN = TableIdentifier(("nyc",), "flights")

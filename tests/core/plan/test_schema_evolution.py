@@ -26,9 +26,9 @@ from pyiceberg.types import DecimalType as TheirDecimal
 from pyiceberg.types import IcebergType as TheirType
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.options.output_options import SchemaEvolution
 from dagster_iceberg_spark.plan.schema.schema_evolution import (
     SchemaChanges,
-    SchemaEvolution,
     columns_to_check,
     completed_columns,
     is_lossless,

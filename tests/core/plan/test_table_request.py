@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.write.write_request import TableCreation
+from dagster_iceberg_spark.plan.write.placement import TableCreation
 
 
 @pytest.mark.parametrize(
