@@ -17,8 +17,8 @@ from dagster_iceberg_spark import (
     MaintenancePolicy,
     SparkSqlComponent,
 )
-from dagster_iceberg_spark.features.components import lake
 from dagster_iceberg_spark.features.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
+from dagster_iceberg_spark.features.maintenance import job
 from dagster_iceberg_spark.features.maintenance.job import build_location_maintenance
 
 CATALOG = {"kind": "rest", "uri": "http://catalog:8181", "warehouse": "lake"}
@@ -83,7 +83,7 @@ def test_the_lake_is_maintained(monkeypatch: pytest.MonkeyPatch) -> None:
         given.update(options, key=key)
         return dg.Definitions()
 
-    monkeypatch.setattr(lake, "build_location_maintenance", build)
+    monkeypatch.setattr(job, "build_location_maintenance", build)
     resources_of({}, maintenance=maintenance)
     assert (given["key"], given["schedule"], given["timezone"]) == ("iceberg", "0 4 * * *", "Europe/Berlin")
     assert given["policy"] == MaintenancePolicy(older_than=dt.timedelta(days=30))
