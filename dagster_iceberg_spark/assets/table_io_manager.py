@@ -19,9 +19,9 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.options.output_options import CONFIGURABLE
-from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Environment, replay_environment
-from dagster_iceberg_spark.plan.publication.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
-from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS
+from dagster_iceberg_spark.plan.publication.branch import REPLAYED_RUN, Environment, replay_environment
+from dagster_iceberg_spark.plan.publication.branch import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
+from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS
 from dagster_iceberg_spark.plan.write.comparison import DefinedTable
 from dagster_iceberg_spark.plan.write.placement import LocationTemplate, TableCreation
 from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest

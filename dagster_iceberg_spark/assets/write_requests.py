@@ -22,8 +22,8 @@ from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import TABLE, WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.publication.environment import Environment
-from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS, Staging, staged_branch
+from dagster_iceberg_spark.plan.publication.branch import Environment
+from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_anew
 from dagster_iceberg_spark.plan.write.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.write.merging import OF_RUN

@@ -70,8 +70,8 @@ _EXTRAS: Final = ("adlfs", "azure", "psycopg2", "pymysql")
 """The packages that pyiceberg imports when it opens such a store or catalog."""
 _AZURE_ERRORS: Final = "azure.core.exceptions"
 
-_CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
-"""The errors of pyiceberg, the SQL driver and the store. Not every ValueError has a kind, as `ArrowInvalid` does."""
+_CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, TypeError, ValueError)
+"""The errors of pyiceberg, the SQL driver and the store. Not every ValueError or TypeError has a kind."""
 _OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
 """The errors of a Hive Metastore's client, by modules that may not be loaded."""
 
@@ -171,6 +171,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.PERMISSION_DENIED, _is(PermissionError)),
     (FailureKind.FILE_MISSING, _is(FileNotFoundError)),
     (FailureKind.METADATA_DAMAGED, _is(*_NO_AVRO)),
+    (FailureKind.PARTITION_SPEC_UNREADABLE, _is_and_says((TypeError,), "Type not recognized: decimal_")),
     (FailureKind.DATA_FILE_DAMAGED, _says(*_NO_PARQUET)),
     (FailureKind.PERMISSION_DENIED, _metastore_says("AccessControlException", "Permission denied")),
     (FailureKind.HADOOP_USER_REFUSED, _metastore_says("GSS", "SASL", "Kerberos")),

@@ -15,7 +15,7 @@ from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.checks.plan import Bounds, Change, DataChecks, Freshness, parse_data_checks
 from dagster_iceberg_spark.plan.options.output_options import AUDITS, parse_key
-from dagster_iceberg_spark.plan.publication.staging import staged_branch
+from dagster_iceberg_spark.plan.write.write_request import staged_branch
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, AuditSeverity
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID

@@ -24,7 +24,7 @@ from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
     snapshots_of_run,
     start_of,
 )
-from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Environment, replay_environment
+from dagster_iceberg_spark.plan.publication.branch import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.read.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
 from dagster_iceberg_spark.resource import require_pyspark

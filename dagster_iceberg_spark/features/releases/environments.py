@@ -27,9 +27,9 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     refuse_expired_start,
     refuse_rolled_back,
 )
-from dagster_iceberg_spark.plan.publication.environment import Environment, branch_start, is_environment_branch
+from dagster_iceberg_spark.plan.publication.branch import Environment, branch_start, is_environment_branch
 from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, rows_of_scope
-from dagster_iceberg_spark.plan.publication.staging import Staging, is_staged_branch
+from dagster_iceberg_spark.plan.write.write_request import Staging, is_staged_branch
 from dagster_iceberg_spark.plan.read.read_options import ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
 from dagster_iceberg_spark.table import lineage

@@ -27,6 +27,18 @@ def test_a_table_that_must_be_there_is_not_created(lake: Lake) -> None:
 
 
 @pytest.mark.full
+def test_partition_fields_of_one_decimal_type_are_refused_by_name(classic_lake: Lake) -> None:
+    rows = "select cast(1 as decimal(20, 0)) as a, cast(2 as decimal(20, 0)) as b, 'x' as part"
+    fields = {"iceberg/partition_by": ["a", "b"], "partition_expr": "part"}
+    asset = frame_asset("t", rows, metadata=fields, partitions_def=dg.StaticPartitionsDefinition(["x"]))
+    classic_lake.materialize(asset, partition_key="x")  # it has no manifests to read yet
+    error = classic_lake.failure(asset, partition_key="x")
+    assert error.class_name == "ConfigurationError"
+    assert "expected at most one partition field of each decimal type" in str(error)
+    assert len(classic_lake.session.table("lake.db.t").collect()) == 1
+
+
+@pytest.mark.full
 def test_a_namespace_that_must_be_there_is_not_created(lake: Lake) -> None:
     careful = lake.with_options(auto_create_namespace=False)
     error = careful.failure(ONE)

@@ -148,6 +148,7 @@ FAILURES: dict[FailureKind, list[Exception]] = {
         EOFError("x"),
         zlib.error("Error -3 while decompressing data"),
     ],
+    FailureKind.PARTITION_SPEC_UNREADABLE: [TypeError("Type not recognized: decimal_20_0")],
     FailureKind.DATA_FILE_DAMAGED: [
         pa.ArrowInvalid("Could not open Parquet input source: Parquet magic bytes not found in footer."),
         pa.ArrowInvalid("Parquet file size is 3 bytes, smaller than the minimum file footer (8 bytes)"),

@@ -4,7 +4,7 @@ import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
-from dagster_iceberg_spark.plan.publication.environment import Environment, is_environment_branch
+from dagster_iceberg_spark.plan.publication.branch import Environment, is_environment_branch
 
 
 @pytest.mark.parametrize(("name", "branch"), [("pr-7", "env_pr-7"), ("dev_2", "env_dev_2")])

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     published_upstream,
     refuse_outdated,
 )
-from dagster_iceberg_spark.plan.publication.staging import Staging
+from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
 from tests.core.table.samples import chain, snapshot, table

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS, Staging, staged_branch
+from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

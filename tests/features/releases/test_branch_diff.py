@@ -15,7 +15,7 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     refuse_expired_start,
     refuse_rolled_back,
 )
-from dagster_iceberg_spark.plan.publication.environment import branch_start, start_properties
+from dagster_iceberg_spark.plan.publication.branch import branch_start, start_properties
 from tests.core.table.samples import EMPTY_START, TABLE, chain, snapshot, table
 
 STARTED = {"dagster.branch_start": "2"}

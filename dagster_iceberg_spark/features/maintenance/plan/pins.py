@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
-from dagster_iceberg_spark.plan.publication.environment import branch_start, is_environment_branch
-from dagster_iceberg_spark.plan.publication.staging import is_staged_branch
+from dagster_iceberg_spark.plan.publication.branch import branch_start, is_environment_branch
+from dagster_iceberg_spark.plan.write.write_request import is_staged_branch
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
     COMMIT_TOKEN,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.publication.environment import branch_start
+from dagster_iceberg_spark.plan.publication.branch import branch_start
 from dagster_iceberg_spark.plan.read.history import cell, markdown_table
 from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier

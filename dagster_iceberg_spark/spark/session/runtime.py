@@ -1,5 +1,7 @@
 """Java, which Spark runs on."""
 
+from typing import Any
+
 import os
 import re
 import shutil
@@ -58,3 +60,19 @@ def _unfit_java(found: str) -> SparkEnvironmentError:
         hint=f"install Java {MINIMUM_JAVA_VERSION} (Debian: `apt-get install openjdk-17-jre-headless`) or set "
         "JAVA_HOME; with Spark Connect (`remote`) no Java is needed here.",
     )
+
+
+def is_connect(session: Any) -> bool:
+    """Return whether the session is a Spark Connect session."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def loses_executors(session: Any) -> bool:
+    """Return whether the executors of the session are processes apart from its driver."""
+    master = session.conf.get("spark.master", "local") if is_connect(session) else session.sparkContext.master
+    return str(master).partition("[")[0] != "local"
+
+
+def is_in_process(session: Any) -> bool:
+    """Return whether this process's own JVM is the driver of the session and its only executor."""
+    return not is_connect(session) and not loses_executors(session)
