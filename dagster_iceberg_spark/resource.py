@@ -130,7 +130,7 @@ class SessionRegistry:
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
         """Release the user's sessions. A session that has no other user may be stopped."""
-        from dagster_iceberg_spark.spark.session.java import is_connect
+        from dagster_iceberg_spark.spark.session.runtime import is_connect
         from dagster_iceberg_spark.spark.session.session import close_session
 
         with self._lock:
@@ -148,7 +148,7 @@ class SessionRegistry:
 
     def close_all(self) -> None:
         """Close the process's sessions on Spark Connect servers. A classic session ends with its JVM."""
-        from dagster_iceberg_spark.spark.session.java import is_connect
+        from dagster_iceberg_spark.spark.session.runtime import is_connect
         from dagster_iceberg_spark.spark.session.session import close_session
 
         with self._lock:
@@ -287,7 +287,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         Raises:
             ConfigurationError: The session is a Spark Connect session, which has no context.
         """
-        from dagster_iceberg_spark.spark.session.java import is_connect
+        from dagster_iceberg_spark.spark.session.runtime import is_connect
 
         session = self.spark_session
         if is_connect(session):

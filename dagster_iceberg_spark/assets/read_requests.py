@@ -12,8 +12,8 @@ from dagster_iceberg_spark.assets.asking import InputFacts, scope_of
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.publication.branch import Environment
-from dagster_iceberg_spark.plan.write.write_request import staged_branch
 from dagster_iceberg_spark.plan.read.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.plan.write.write_request import staged_branch
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope

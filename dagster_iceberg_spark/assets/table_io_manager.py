@@ -19,12 +19,15 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.options.output_options import CONFIGURABLE
-from dagster_iceberg_spark.plan.publication.branch import REPLAYED_RUN, Environment, replay_environment
-from dagster_iceberg_spark.plan.publication.branch import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
-from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS
+from dagster_iceberg_spark.plan.publication.branch import (
+    ENVIRONMENT_RETENTION_DAYS,
+    REPLAYED_RUN,
+    Environment,
+    replay_environment,
+)
 from dagster_iceberg_spark.plan.write.comparison import DefinedTable
 from dagster_iceberg_spark.plan.write.placement import LocationTemplate, TableCreation
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import STAGED_RETENTION_DAYS, RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -96,7 +99,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         "dropped (`drop`).",
     )
     staged_retention_days: int = Field(
-        default=RETENTION_DAYS,
+        default=STAGED_RETENTION_DAYS,
         ge=1,
         description="Days for which staged rows that are not published stay in their branch. After that, the expiry "
         "of snapshots removes the branch.",

@@ -23,19 +23,21 @@ from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import TABLE, WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.publication.branch import Environment
-from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_anew
 from dagster_iceberg_spark.plan.write.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.write.merging import OF_RUN
 from dagster_iceberg_spark.plan.write.placement import TableCreation
 from dagster_iceberg_spark.plan.write.write_request import (
+    STAGED_RETENTION_DAYS,
     Record,
     RemoteAttempt,
     RetryLimits,
+    Staging,
     TableRequest,
     TokenCandidate,
     WriteRequest,
     WriteTarget,
+    staged_branch,
 )
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -107,7 +109,7 @@ def write_request(
     configuration: Mapping[str, Any],
     creation: TableCreation,
     limits: RetryLimits,
-    staged_retention_days: int = RETENTION_DAYS,
+    staged_retention_days: int = STAGED_RETENTION_DAYS,
     audit_samples: int = SHOWN_ROWS,
     environment: Environment | None = None,
 ) -> WriteRequest:

@@ -46,8 +46,8 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     published_upstream,
     refuse_outdated,
 )
-from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
+from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 

@@ -89,7 +89,7 @@ class CatalogCheck:
     def _java(self) -> str:
         if not self.needs_java:
             return "not needed: Spark runs elsewhere"
-        from dagster_iceberg_spark.spark.session.java import require_java
+        from dagster_iceberg_spark.spark.session.runtime import require_java
 
         return require_java()
 

@@ -11,7 +11,7 @@ from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.spark import expressions, sql, versions
 from dagster_iceberg_spark.spark.failures import VALUE_MARKER
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
 

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergSession, temporary_settings
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -13,7 +13,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import Functions, column_of, comparable, functions_of, named_column
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.read.frames import read
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.spark.versions import version_of

@@ -29,9 +29,9 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
 )
 from dagster_iceberg_spark.plan.publication.branch import Environment, branch_start, is_environment_branch
 from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, rows_of_scope
-from dagster_iceberg_spark.plan.write.write_request import Staging, is_staged_branch
 from dagster_iceberg_spark.plan.read.read_options import ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
+from dagster_iceberg_spark.plan.write.write_request import Staging, is_staged_branch
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope

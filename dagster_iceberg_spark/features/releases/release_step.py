@@ -34,8 +34,8 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     published_snapshot,
     rows_of_scope,
 )
-from dagster_iceberg_spark.plan.write.write_request import Staging, staged_branch
 from dagster_iceberg_spark.plan.read.history import few_keys
+from dagster_iceberg_spark.plan.write.write_request import Staging, staged_branch
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST, STAGED_TOKEN
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState

@@ -1,31 +1,28 @@
-"""Rules for writes to a branch. A table has one schema for all of its branches, `main` included."""
+"""Environments, and the rules for writes to a branch. A table has one schema for all of its branches.
+
+An environment is a set of branches, one in each table that it has written. It reads its own branch of a table where
+there is one, and `main` otherwise. It never changes `main`.
+"""
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
-from typing import Final
-
-from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.options.output_options import WriteOptions
-from dagster_iceberg_spark.plan.write.write_request import WriteTarget
-from dagster_iceberg_spark.table.lineage import BRANCH_START
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
-
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import AUDITS, WriteOptions
 from dagster_iceberg_spark.plan.schema.renames import lost_columns
-from dagster_iceberg_spark.plan.write.write_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_request import TableRequest, WriteTarget
+from dagster_iceberg_spark.table.lineage import BRANCH_START
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 _PREFIX: Final = "env_"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _DIGITS: Final = 6
-RETENTION_DAYS: Final = 30
+ENVIRONMENT_RETENTION_DAYS: Final = 30
 _REPLAY_RETENTION_DAYS: Final = 7
 REPLAYED_RUN: Final = "dagster_iceberg_spark/replay_of"
 """Tag of a run that replays another one: the id of that run."""
@@ -43,7 +40,7 @@ class Environment:
     """
 
     name: str
-    retention_days: int = RETENTION_DAYS
+    retention_days: int = ENVIRONMENT_RETENTION_DAYS
     is_replay: bool = False
 
     @property

@@ -21,9 +21,9 @@ from typing import Final, Literal, TypeAlias
 from dagster_iceberg_spark.errors import AuditFailedError, CommitConflictError, UpstreamMissingError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, bind_scope
-from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, within_file
+from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.change import is_empty_start

@@ -16,8 +16,12 @@ from dagster_iceberg_spark.plan.partitions.partition_spec import (
     refuse_taken_names,
     wanted_partition_fields,
 )
-from dagster_iceberg_spark.plan.publication.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.publication.branch import start_properties
+from dagster_iceberg_spark.plan.publication.branch import (
+    new_branch,
+    refuse_losses_of_main,
+    refuse_outdated_branch,
+    start_properties,
+)
 from dagster_iceberg_spark.plan.read.incremental import refuse_loss
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.schema.schema_evolution import (

@@ -1,33 +1,32 @@
-"""The write request of one materialization, and the table that a definition asks for."""
+"""The write request of one materialization: the table that a definition asks for, and the branch that stages rows.
+
+A staged branch belongs to one output and its partitions. It starts at the head of the branch that its rows will be
+published to, and holds one snapshot.
+"""
 
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
-from typing import Final
-
-from dagster_iceberg_spark.table.change import is_empty_start
-from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import PublishedBy, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.placement import TableCreation
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
+from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, PublishedBy, TableState
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 _PREFIX: Final = "dagster_"
 _DIGITS: Final = 16
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{{_DIGITS}}}")
-RETENTION_DAYS: Final = 7
+STAGED_RETENTION_DAYS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Staging:
 
     branch: str
     target: str
-    retention_days: int = RETENTION_DAYS
+    retention_days: int = STAGED_RETENTION_DAYS
     published_by: PublishedBy = "step"
     target_retention_days: int | None = None
 

@@ -35,7 +35,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate, translating
-from dagster_iceberg_spark.spark.session.java import is_connect, is_in_process
+from dagster_iceberg_spark.spark.session.runtime import is_connect, is_in_process
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import added_between, refresh
 from dagster_iceberg_spark.spark.versions import version_of

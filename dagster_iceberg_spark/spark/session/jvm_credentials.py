@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.session.java import is_in_process
+from dagster_iceberg_spark.spark.session.runtime import is_in_process
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 
 _logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ import pyspark
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.spark.session import local_watch
-from dagster_iceberg_spark.spark.session.java import require_java, require_jvm
+from dagster_iceberg_spark.spark.session.runtime import require_java, require_jvm
 from dagster_iceberg_spark.spark.versions import installed_version
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 

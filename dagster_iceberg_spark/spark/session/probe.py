@@ -11,7 +11,7 @@ from dagster_iceberg_spark.plan.options.output_options import WriteOptions
 from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableRequest, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translating
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.write.commit import materialize
 from dagster_iceberg_spark.table.identifier import TableIdentifier

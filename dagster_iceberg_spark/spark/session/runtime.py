@@ -1,12 +1,11 @@
-"""Java, which Spark runs on."""
-
-from typing import Any
+"""What Spark runs on: Java, and for a session, this process, a Spark Connect server or a cluster."""
 
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.timeouts import JAVA_VERSION_SECONDS

@@ -22,9 +22,8 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflict
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translate
-from dagster_iceberg_spark.spark.session.java import is_connect, loses_executors
-from dagster_iceberg_spark.spark.session.java import require_java, require_jvm
 from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.session.runtime import is_connect, loses_executors, require_java, require_jvm
 from dagster_iceberg_spark.spark.versions import installed_version, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS

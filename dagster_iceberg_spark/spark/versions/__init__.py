@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, types
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
 

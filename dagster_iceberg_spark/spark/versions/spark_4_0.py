@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from dagster_iceberg_spark.table.predicate import Predicate, without_lists
 

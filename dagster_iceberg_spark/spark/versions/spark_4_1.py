@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, Observation, SparkSession, types
 
-from dagster_iceberg_spark.spark.session.java import is_connect, loses_executors
+from dagster_iceberg_spark.spark.session.runtime import is_connect, loses_executors
 from dagster_iceberg_spark.table.predicate import Predicate
 
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
 from dagster_iceberg_spark.spark.failures import inspect_failure, translating
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique

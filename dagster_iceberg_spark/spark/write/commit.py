@@ -29,7 +29,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest, operati
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
 from dagster_iceberg_spark.spark.read.frames import in_session
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.versions import version_of

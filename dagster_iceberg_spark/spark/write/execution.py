@@ -18,7 +18,7 @@ from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest, operation_tag
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translating
-from dagster_iceberg_spark.spark.session.java import is_connect
+from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write.earlier_operations import attempt_in

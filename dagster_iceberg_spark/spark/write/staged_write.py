@@ -20,8 +20,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     is_published,
     published_snapshot,
 )
-from dagster_iceberg_spark.plan.write.write_request import Staging
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import Staging, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
 from dagster_iceberg_spark.spark.session.session import IcebergSession

@@ -7,10 +7,13 @@ import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.publication.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.publication.branch import Environment
-from dagster_iceberg_spark.plan.write.write_request import Staging
-from dagster_iceberg_spark.plan.write.write_request import TableRequest
+from dagster_iceberg_spark.plan.publication.branch import (
+    Environment,
+    new_branch,
+    refuse_losses_of_main,
+    refuse_outdated_branch,
+)
+from dagster_iceberg_spark.plan.write.write_request import Staging, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import STRING, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState

@@ -20,8 +20,8 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     passed_snapshots,
     published_snapshot,
 )
-from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull
 from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.write.write_request import RETENTION_DAYS, Staging, staged_branch
+from dagster_iceberg_spark.plan.write.write_request import STAGED_RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -17,7 +17,7 @@ DROP = DropBranch("staged")
 
 
 def create(start: int | None) -> CreateBranch:
-    return CreateBranch("staged", start, RETENTION_DAYS)
+    return CreateBranch("staged", start, STAGED_RETENTION_DAYS)
 
 
 def state(refs: dict[str, int], *others: Snapshot) -> TableState:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark.session.java import require_java
+from dagster_iceberg_spark.spark.session.runtime import require_java
 
 JAVAS = {
     "none": (None, "no `java`"),

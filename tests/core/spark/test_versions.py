@@ -9,7 +9,8 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergSparkResource
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.spark import versions
-from dagster_iceberg_spark.spark.session import java, session
+from dagster_iceberg_spark.spark.session import runtime as java
+from dagster_iceberg_spark.spark.session import session
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 
