@@ -1,4 +1,7 @@
-"""What Dagster shows of a materialization."""
+"""What Dagster shows of a materialization.
+
+docs/lineage.md: What did a materialization read, and what came before?
+"""
 
 import datetime as dt
 from typing import Any

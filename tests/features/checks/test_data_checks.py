@@ -1,4 +1,7 @@
-"""Asset checks of the rows that a table shows."""
+"""Asset checks of the rows that a table shows.
+
+docs/audits.md: Checks of published rows
+"""
 
 import datetime as dt
 from pathlib import Path

@@ -1,3 +1,8 @@
+"""The rules of data checks.
+
+docs/audits.md: Checks of published rows
+"""
+
 import datetime as dt
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Asset checks of tables, run by Dagster."""
+"""Asset checks of tables, run by Dagster.
+
+docs/check.md: In Dagster
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""The resource and the IO manager in YAML."""
+"""The resource and the IO manager in YAML.
+
+docs/components.md: IcebergLakeComponent; Errors
+"""
 
 import datetime as dt
 import re

@@ -1,4 +1,7 @@
-"""A project as Dagster's command line makes it: three files, and its assets are materialized."""
+"""A project as Dagster's command line makes it: three files, and its assets are materialized.
+
+docs/components.md: Three files and `dg dev`
+"""
 
 import datetime as dt
 import json

@@ -1,4 +1,7 @@
-"""Assets in SQL files."""
+"""Assets in SQL files.
+
+docs/components.md: SparkSqlComponent; Limits
+"""
 
 import re
 from pathlib import Path

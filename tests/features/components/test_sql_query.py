@@ -1,3 +1,8 @@
+"""The names in a query.
+
+docs/components.md: SparkSqlComponent
+"""
+
 import pytest
 
 from dagster_iceberg_spark.features.components.plan import parse_query, reference

@@ -1,4 +1,7 @@
-"""Tables that others keep in a catalog, as assets in YAML."""
+"""Tables that others keep in a catalog, as assets in YAML.
+
+docs/components.md: IcebergTablesComponent
+"""
 
 import asyncio
 import datetime as dt

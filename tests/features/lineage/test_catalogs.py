@@ -1,3 +1,8 @@
+"""The tables that lineage knows.
+
+docs/lineage.md: What was derived from a snapshot?
+"""
+
 import dagster as dg
 
 from dagster_iceberg_spark.features.lineage.lineage_catalogs import keys_by

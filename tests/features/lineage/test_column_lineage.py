@@ -1,4 +1,7 @@
-"""The columns of upstream assets that each column of a materialization is derived from."""
+"""The columns of upstream assets that each column of a materialization is derived from.
+
+docs/lineage.md: Which columns is a column made of?
+"""
 
 from pathlib import Path
 from typing import Any

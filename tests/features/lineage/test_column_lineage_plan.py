@@ -1,4 +1,7 @@
-"""The lineage of plans. `tests/features/lineage/test_column_lineage.py` has the plans of real queries."""
+"""The lineage of plans. `tests/features/lineage/test_column_lineage.py` has the plans of real queries.
+
+docs/lineage.md: Which columns is a column made of?
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The commands `history`, `impact` and `why`, on tables that pyiceberg makes."""
+"""The commands `history`, `impact` and `why`, on tables that pyiceberg makes.
+
+docs/lineage.md: What has happened to a table?; What was derived from a snapshot?
+"""
 
 import json
 from pathlib import Path

@@ -1,3 +1,8 @@
+"""The origins of columns in printed plans.
+
+docs/lineage.md: Which columns is a column made of?
+"""
+
 import pytest
 
 from dagster_iceberg_spark.features.lineage.plan.column_origins import lists_in, parse_plan, split_brackets, split_list

@@ -1,4 +1,7 @@
-"""Which snapshots were derived from which."""
+"""Which snapshots were derived from which.
+
+docs/lineage.md: What was derived from a snapshot?; After expiry
+"""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Replays: the same inputs, today's code, and whether the rows are the same."""
+"""Replays: the same inputs, today's code, and whether the rows are the same.
+
+docs/lineage.md: Does today's code make the same rows?
+"""
 
 import json
 from typing import Any

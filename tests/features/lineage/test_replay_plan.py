@@ -1,4 +1,7 @@
-"""Where a replay starts, and what its comparison says."""
+"""Where a replay starts, and what its comparison says.
+
+docs/lineage.md: Does today's code make the same rows?
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Why rows are as they are: through compaction, merges and expiry."""
+"""Why rows are as they are: through compaction, merges and expiry.
+
+docs/lineage.md: Why is this row here?; After expiry
+"""
 
 from typing import Any
 

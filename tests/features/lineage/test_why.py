@@ -1,4 +1,7 @@
-"""The rows that are explained, as JSON."""
+"""The rows that are explained, as JSON.
+
+docs/lineage.md: Why is this row here?
+"""
 
 import datetime as dt
 import json

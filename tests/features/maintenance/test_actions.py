@@ -1,4 +1,7 @@
-"""What protects the files of other tables from the maintenance of one."""
+"""What protects the files of other tables from the maintenance of one.
+
+docs/maintenance.md: Files that belong to no snapshot
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The commands `health` and `maintain`, on tables that pyiceberg makes."""
+"""The commands `health` and `maintain`, on tables that pyiceberg makes.
+
+docs/maintenance.md: By hand; Health
+"""
 
 import datetime as dt
 import json

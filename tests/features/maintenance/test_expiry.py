@@ -1,4 +1,7 @@
-"""Which snapshots an expiry removes."""
+"""Which snapshots an expiry removes.
+
+docs/maintenance.md: What is kept, and for whom
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The sizes of files by partition, from manifests."""
+"""The sizes of files by partition, from manifests.
+
+docs/maintenance.md: Health
+"""
 
 import datetime as dt
 from pathlib import Path

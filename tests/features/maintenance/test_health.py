@@ -1,4 +1,7 @@
-"""What the figures of a table call for."""
+"""What the figures of a table call for.
+
+docs/maintenance.md: Health; What is done, and when
+"""
 
 import datetime as dt
 from dataclasses import replace

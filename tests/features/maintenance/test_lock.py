@@ -1,4 +1,7 @@
-"""Whether the process that holds the lock of a table has ended."""
+"""Whether the process that holds the lock of a table has ended.
+
+docs/maintenance.md: What is done, and when
+"""
 
 import socket
 import subprocess

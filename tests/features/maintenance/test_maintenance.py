@@ -1,4 +1,7 @@
-"""Maintenance: what it does to tables, and what it keeps for those who still need it."""
+"""Maintenance: what it does to tables, and what it keeps for those who still need it.
+
+docs/maintenance.md: What is done, and when; What is kept, and for whom
+"""
 
 import datetime as dt
 import os

@@ -1,4 +1,7 @@
-"""Maintenance beside four writers and two readers: no write fails, and no read is wrong."""
+"""Maintenance beside four writers and two readers: no write fails, and no read is wrong.
+
+docs/maintenance.md: What it achieves
+"""
 
 import datetime as dt
 import os

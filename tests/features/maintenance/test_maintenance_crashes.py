@@ -1,4 +1,7 @@
-"""Maintenance is killed in the middle of each action: the table is whole, and the next run finishes."""
+"""Maintenance is killed in the middle of each action: the table is whole, and the next run finishes.
+
+docs/maintenance.md: What is done, and when
+"""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Weeks of writes and reads, with maintenance every night, in minutes."""
+"""Weeks of writes and reads, with maintenance every night, in minutes.
+
+docs/maintenance.md: What it achieves
+"""
 
 import datetime as dt
 import os

@@ -1,4 +1,7 @@
-"""The settings of maintenance in the metadata of an asset."""
+"""The settings of maintenance in the metadata of an asset.
+
+docs/maintenance.md: What is done, and when
+"""
 
 import datetime as dt
 from typing import Any

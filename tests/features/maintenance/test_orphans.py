@@ -1,4 +1,7 @@
-"""How the files of a table are listed, among which orphans are found."""
+"""How the files of a table are listed, among which orphans are found.
+
+docs/maintenance.md: Files that belong to no snapshot
+"""
 
 from dataclasses import replace
 

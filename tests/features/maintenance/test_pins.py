@@ -1,4 +1,7 @@
-"""Who needs which snapshots, and the tags that keep them."""
+"""Who needs which snapshots, and the tags that keep them.
+
+docs/maintenance.md: What is kept, and for whom
+"""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,7 @@
-"""Which partitions of an asset are older than its retention."""
+"""Which partitions of an asset are older than its retention.
+
+docs/maintenance.md: What is done, and when
+"""
 
 import datetime as dt
 

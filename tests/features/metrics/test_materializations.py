@@ -1,4 +1,7 @@
-"""The metrics of materializations and loads, as a receiver gets them."""
+"""The metrics of materializations and loads, as a receiver gets them.
+
+docs/metrics.md: OpenTelemetry
+"""
 
 import dagster as dg
 import pyarrow as pa

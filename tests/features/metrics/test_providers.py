@@ -1,4 +1,7 @@
-"""Who gets the metrics of a process."""
+"""Who gets the metrics of a process.
+
+docs/metrics.md: OpenTelemetry
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""Metrics in a file in Prometheus' text format."""
+"""Metrics in a file in Prometheus' text format.
+
+docs/metrics.md: Prometheus
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""The columns of a DuckLake table that shows an Iceberg schema."""
+"""The columns of a DuckLake table that shows an Iceberg schema.
+
+docs/mirror.md: Limits
+"""
 
 from decimal import Decimal
 from typing import Any

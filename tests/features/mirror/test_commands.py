@@ -1,4 +1,7 @@
-"""The command `mirror sync`, on tables that pyiceberg makes."""
+"""The command `mirror sync`, on tables that pyiceberg makes.
+
+docs/mirror.md: What the mirror promises
+"""
 
 import json
 from pathlib import Path

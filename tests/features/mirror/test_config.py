@@ -1,4 +1,7 @@
-"""The configuration of a mirror."""
+"""The configuration of a mirror.
+
+docs/mirror.md: Limits
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""A process that mirrors a table is killed: no row is lost, and none is doubled."""
+"""A process that mirrors a table is killed: no row is lost, and none is doubled.
+
+docs/mirror.md: What the mirror promises
+"""
 
 import itertools
 import signal

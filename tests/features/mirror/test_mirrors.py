@@ -1,4 +1,7 @@
-"""A DuckLake shows the rows of Iceberg tables to DuckDB."""
+"""A DuckLake shows the rows of Iceberg tables to DuckDB.
+
+docs/mirror.md: Who wants which mode; What the mirror promises; What you must not do
+"""
 
 import json
 from typing import Any, Final

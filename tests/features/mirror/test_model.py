@@ -1,4 +1,7 @@
-"""Random histories of a table: whenever the mirrors are brought up to date, DuckDB reads what pyiceberg reads."""
+"""Random histories of a table: whenever the mirrors are brought up to date, DuckDB reads what pyiceberg reads.
+
+docs/mirror.md: What the mirror promises
+"""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""What a DuckLake must change to show the rows of an Iceberg table."""
+"""What a DuckLake must change to show the rows of an Iceberg table.
+
+docs/mirror.md: What the mirror promises
+"""
 
 import json
 from dataclasses import replace

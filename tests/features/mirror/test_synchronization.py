@@ -1,4 +1,7 @@
-"""A DuckLake is made to show the newest snapshot of a table, whatever happened before."""
+"""A DuckLake is made to show the newest snapshot of a table, whatever happened before.
+
+docs/mirror.md: What the mirror promises
+"""
 
 import sqlite3
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""What a branch changes, by partition and by key."""
+"""What a branch changes, by partition and by key.
+
+docs/environments.md: Commands
+"""
 
 from dataclasses import replace
 from typing import Any

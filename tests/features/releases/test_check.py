@@ -1,4 +1,7 @@
-"""Releases whose assets do not fit together."""
+"""Releases whose assets do not fit together.
+
+docs/releases.md: What blocks a release
+"""
 
 from pathlib import Path
 from typing import Any

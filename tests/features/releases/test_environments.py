@@ -1,4 +1,7 @@
-"""Environments: a deployment writes to branches of production's tables, and production sees nothing of it."""
+"""Environments: a deployment writes to branches of production's tables, and production sees nothing of it.
+
+docs/environments.md: Commands; What all branches share
+"""
 
 import json
 from typing import Any

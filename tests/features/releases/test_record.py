@@ -1,4 +1,7 @@
-"""What Dagster has recorded of the assets of a release."""
+"""What Dagster has recorded of the assets of a release.
+
+docs/releases.md: What blocks a release
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -3,6 +3,8 @@
 The rows of `b` are those of `a` with twice the value, so the sums of the two tables must agree in everything that
 anybody can see at one instant. The short profile is the same in every run; `make test-long` draws new histories. Set
 `MODEL_EXAMPLES` and `MODEL_STEPS` to draw more.
+
+docs/releases.md: One instant
 """
 
 import os

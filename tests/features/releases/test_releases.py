@@ -1,4 +1,7 @@
-"""Releases: what a run stages of several tables is published together, and nobody else sees it before."""
+"""Releases: what a run stages of several tables is published together, and nobody else sees it before.
+
+docs/releases.md: What a run does; What blocks a release; One instant; Lineage; Partitions
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

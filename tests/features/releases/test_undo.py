@@ -1,4 +1,7 @@
-"""Undo: the tables of a run go back to what they were before it."""
+"""Undo: the tables of a run go back to what they were before it.
+
+docs/undo.md: All of it, or nothing; What depends on the rows; Who undid what
+"""
 
 import time
 from typing import Any

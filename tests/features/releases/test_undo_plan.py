@@ -1,4 +1,7 @@
-"""How the snapshots of a run are undone, and what stands in the way."""
+"""How the snapshots of a run are undone, and what stands in the way.
+
+docs/undo.md: All of it, or nothing; What depends on the rows
+"""
 
 import json
 from dataclasses import replace

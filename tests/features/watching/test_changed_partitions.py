@@ -1,4 +1,7 @@
-"""The sensor that requests the partitions of an asset whose upstream rows have changed."""
+"""The sensor that requests the partitions of an asset whose upstream rows have changed.
+
+docs/watching.md: Only the partitions that have changed
+"""
 
 import datetime as dt
 import json

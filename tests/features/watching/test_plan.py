@@ -1,4 +1,7 @@
-"""What is new in a table since a sensor looked last."""
+"""What is new in a table since a sensor looked last.
+
+docs/watching.md: What is recorded
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The sensor that records when others have written tables."""
+"""The sensor that records when others have written tables.
+
+docs/watching.md: What is recorded
+"""
 
 import datetime as dt
 import json

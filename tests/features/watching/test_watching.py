@@ -1,4 +1,7 @@
-"""Sensors on tables that plain Spark writes, and the runs that they request."""
+"""Sensors on tables that plain Spark writes, and the runs that they request.
+
+docs/watching.md: What is recorded; What a tick costs
+"""
 
 from typing import Any
 
