@@ -153,7 +153,7 @@ from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
 catalog = SqlCatalog(uri=f"sqlite:///{sys.argv[2]}/c.db", warehouse=sys.argv[2])
 resource = IcebergSparkResource(catalog=catalog, remote=sys.argv[1])
-with resource.iceberg_session.isolated({}) as beside:
+with resource.iceberg_session.sibling({}) as beside:
     count = beside.range(1).count()
 ExecutePlanResponseReattachableIterator.shutdown()
 print(count, flush=True)
