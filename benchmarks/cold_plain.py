@@ -8,10 +8,12 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from benchmarks.settings import SETTINGS
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_CATALOG, ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
+
 FIRST_DAY = "2013-01-01"
-ROWS = {"day": 10_000, "merge": 10_000}
+ROWS = 10_000
 STORED = 1_000_000
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.53.4.0"
 NAMESPACE = "plain"
 
 
@@ -20,9 +22,9 @@ def rows_of_job(session: SparkSession, job: str, number: int) -> DataFrame:
     value = f"cast({number} as bigint) as v"
     if job == "day":
         day = f"date_add('{FIRST_DAY}', 364)"
-        return session.range(STORED, STORED + ROWS[job]).selectExpr("id", value, f"{day} as day")
+        return session.range(STORED, STORED + ROWS).selectExpr("id", value, f"{day} as day")
     day = f"date_add('{FIRST_DAY}', cast(335 + id % 30 as int))"
-    keys = session.range(STORED - ROWS[job] // 2, STORED + ROWS[job] // 2)
+    keys = session.range(STORED - ROWS // 2, STORED + ROWS // 2)
     return keys.selectExpr("id", value, f"if(id < {STORED}, {day_of('id')}, {day}) as day")
 
 
@@ -40,13 +42,10 @@ def session_in(directory: str) -> SparkSession:
     """Return a session as `benchmarks.local_spark` has it."""
     catalog = "spark.sql.catalog.lake"
     options: dict[str, bool | float | int | str | None] = {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "4g",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.jars.packages": PACKAGES,
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        **SETTINGS,
+        "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC}",
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
+        catalog: ICEBERG_SPARK_CATALOG,
         f"{catalog}.type": "jdbc",
         f"{catalog}.uri": f"jdbc:sqlite:{directory}/catalog.db",
         f"{catalog}.jdbc.schema-version": "V1",

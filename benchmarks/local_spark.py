@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from benchmarks.settings import SETTINGS
 from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
 
 
@@ -9,11 +10,5 @@ def local_spark(directory: Path, **further: str) -> IcebergSparkResource:
     """Return two cores of Spark with a catalog on SQLite and local files. `further` adds to its configuration."""
     return IcebergSparkResource(
         catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
-        spark_config={
-            "spark.master": "local[2]",
-            "spark.driver.memory": "4g",
-            "spark.ui.enabled": "false",
-            "spark.log.level": "ERROR",
-            **further,
-        },
+        spark_config={**SETTINGS, **further},
     )
