@@ -1,8 +1,8 @@
 """The pages of the features are held by tests: the docstring of a test file names the sections of a page."""
 
-import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ NAMED = re.compile(r"^docs/(?P<page>\w+)\.md: (?P<sections>.+)$", re.MULTILINE)
 PAGES = ("components", "environments", "lineage", "maintenance", "metrics", "mirror", "releases", "undo", "watching")
 
 
+@cache
 def named_sections() -> dict[str, set[str]]:
     found = defaultdict[str, set[str]](set)
     for path in Path(__file__).parents[1].rglob("test_*.py"):
-        for match in NAMED.finditer(ast.get_docstring(ast.parse(path.read_text())) or ""):
+        for match in NAMED.finditer(path.read_text()):
             found[match["page"]].update(match["sections"].split("; "))
     return found
 
