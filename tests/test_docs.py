@@ -99,3 +99,12 @@ def test_the_page_about_writes_names_modules_that_exist() -> None:
     package = CHECKOUT / "dagster_iceberg_spark"
     assert named
     assert sorted(path for path in named if not (package / path).exists()) == []
+
+
+def test_the_package_and_the_page_about_writes_name_files_that_exist() -> None:
+    package = CHECKOUT / "dagster_iceberg_spark"
+    files = [path.as_posix() for path in package.rglob("*.py")]
+    texts = (CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "docs" / "how-a-write-happens.md", *package.rglob("*.py"))
+    named = {name for path in texts for name in re.findall(r"`([a-z_0-9/]+\.py)`", path.read_text(encoding="utf-8"))}
+    assert named
+    assert sorted(name for name in named if not any(file.endswith(f"/{name}") for file in files)) == []
