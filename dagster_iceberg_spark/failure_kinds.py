@@ -83,10 +83,6 @@ class FailureKind(Enum):
         "a table whose column types Spark supports",
         "load it as a pyarrow.Table, or as another type that needs no JVM. No asset of this IO manager can write it.",
     )
-    PARTITION_SPEC_UNREADABLE = _misconfigured(
-        "at most one partition field of each decimal type: pyiceberg reads no manifests with several",
-        "load the table as a pyspark DataFrame, or partition it by fewer decimals.",
-    )
     PYTHON_FUNCTION_FAILED = (
         WriteFailedError,
         "the DataFrame's own Python functions to return",
@@ -275,6 +271,10 @@ class FailureKind(Enum):
             "snapshot that does not need it. If that is not possible, drop the table from the catalog and materialize "
             "its asset again."
         ),
+    )
+    PARTITION_SPEC_UNREADABLE = _misconfigured(
+        "at most one partition field of each decimal type: pyiceberg reads no manifests with several",
+        "load the table as a pyspark DataFrame, or partition it by fewer decimals.",
     )
     METADATA_DAMAGED = (
         InvestigationError,

@@ -1,7 +1,7 @@
 """Where tables are mirrored."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -27,8 +27,6 @@ from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake, TableMi
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from duckdb import DuckDBPyConnection
 
 _FILE: Final = re.compile(r"(?P<kind>sqlite|duckdb):///(?P<path>[^?]+)")

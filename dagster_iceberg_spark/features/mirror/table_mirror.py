@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.catalog.description import hide_secrets
+from dagster_iceberg_spark.catalog.description import CatalogDescription, hide_secrets
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.mirror.options import Mirror
 from dagster_iceberg_spark.features.mirror.plan import MirrorRecord
@@ -49,7 +49,6 @@ class DuckLake:
 
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.catalog.description import CatalogDescription
     from dagster_iceberg_spark.features.mirror.synchronization import MirrorState
 
 

@@ -250,7 +250,7 @@ def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSl
 
 
 def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
-    refused = partial(PartitioningError.refusing, "partition", subject)
+    refused = partial(_cannot_partition, subject)
     if field.type == TIMESTAMPTZ:
         return window.start, window.end
     if field.type not in (TIMESTAMP, DATE):

@@ -120,7 +120,7 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
 
 
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
-    refused = partial(PartitioningError.refusing, "partition", subject)
+    refused = partial(_cannot_partition, subject)
     column = schema.field(field.column)
     if column is None:
         raise _cannot_partition(

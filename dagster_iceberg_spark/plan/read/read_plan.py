@@ -219,7 +219,7 @@ def reads_everything(plan: ReadPlan) -> bool:
 
 
 def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: UpstreamRead | None) -> int | None:
-    refused = partial(UpstreamMissingError.refusing, "read", str(state.identifier))
+    refused = partial(_cannot_read, str(state.identifier))
     if earlier is not None:
         known = earlier.snapshot_id
         return None if known is None else _known_snapshot(state, known, of_run=options.as_of_run)

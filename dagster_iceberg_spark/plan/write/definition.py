@@ -147,7 +147,7 @@ def protected_columns(
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
     """Reject a definition with another location or an older format than the table's, or with a tag as its branch."""
-    refused = partial(ConfigurationError.refusing, "write", subject)
+    refused = partial(_cannot_write, subject)
     if options.format_version is not None and options.format_version < state.format_version:
         raise refused(
             expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",

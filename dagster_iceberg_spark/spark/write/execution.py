@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
-from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest, operation_tag
+from dagster_iceberg_spark.plan.write.write_request import Announce, RemoteAttempt, Report, WriteRequest, operation_tag
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translating
 from dagster_iceberg_spark.spark.session.runtime import is_connect
@@ -31,10 +31,6 @@ from dagster_iceberg_spark.timeouts import (
     STOP_SECONDS,
     WAIT_SECONDS,
 )
-
-if TYPE_CHECKING:
-    from dagster_iceberg_spark.plan.write.write_request import RemoteAttempt
-
 
 _ResultT = TypeVar("_ResultT")
 
