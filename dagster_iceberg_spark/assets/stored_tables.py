@@ -1,7 +1,7 @@
 """The tables of a code location's assets, and the IO managers that store them."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +30,13 @@ class StoredAsset:
     def name(self) -> str:
         """The key of the asset, with slashes between its parts."""
         return "/".join(self.spec.key.path)
+
+    def asset_check(
+        self, name: str, description: str
+    ) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
+        """Return the decorator of a check of the asset. The check has the asset's IO manager among its resources."""
+        resources = {self.io_manager_key}
+        return dg.asset_check(asset=self.spec.key, name=name, description=description, required_resource_keys=resources)
 
     def io_manager(self, resources: Any, *, action: str, hint: str) -> TableIOManager:
         """Return the IO manager from a run's resources.

@@ -45,12 +45,7 @@ def build_table_checks(
 
 
 def _table_check(stored: StoredAsset, extent: str, namespace: str | None, seconds: float) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=stored.spec.key,
-        name=CHECK_NAME,
-        description="Whether the asset's Iceberg table matches its definition.",
-        required_resource_keys={stored.io_manager_key},
-    )
+    @stored.asset_check(CHECK_NAME, "Whether the asset's Iceberg table matches its definition.")
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         hint = "build table checks for assets that it stores only."
         io_manager = stored.io_manager(context.resources, action="check", hint=hint)

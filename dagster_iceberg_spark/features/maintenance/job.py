@@ -226,12 +226,7 @@ def health_checks(specs: Iterable[StoredAsset], policy: MaintenancePolicy) -> Se
 
 
 def _health_check(stored: StoredAsset, policy: MaintenancePolicy) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=stored.spec.key,
-        name=CHECK_NAME,
-        description="Whether the asset's Iceberg table needs maintenance.",
-        required_resource_keys={stored.io_manager_key},
-    )
+    @stored.asset_check(CHECK_NAME, "Whether the asset's Iceberg table needs maintenance.")
     def iceberg_health(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         with final_errors():
             io_manager = stored.io_manager(context.resources, action="check the health of", hint=HINT)

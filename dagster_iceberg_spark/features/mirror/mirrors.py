@@ -115,12 +115,7 @@ def build_mirror_checks(assets: Iterable[dg.AssetsDefinition | dg.AssetSpec]) ->
 
 
 def _mirror_check(stored: StoredAsset) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=stored.spec.key,
-        name=CHECK_NAME,
-        description="Whether the mirror of the asset's Iceberg table shows its newest snapshot.",
-        required_resource_keys={stored.io_manager_key},
-    )
+    @stored.asset_check(CHECK_NAME, "Whether the mirror of the asset's Iceberg table shows its newest snapshot.")
     def iceberg_mirror(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         with final_errors():
             hint = "build mirror checks for assets that it stores only."
