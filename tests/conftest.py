@@ -230,7 +230,7 @@ def classic_lake(classic_directory: Path) -> "Iterator[Lake]":
 @pytest.fixture
 def before_publication(monkeypatch: pytest.MonkeyPatch) -> "Before":
     """Run something once, after the audits and before the publication."""
-    from dagster_iceberg_spark.spark.write import staged_write as publication
+    from dagster_iceberg_spark.commit import staged_write as publication
 
     def once(action: Callable[[], Any]) -> None:
         publish, left = getattr(publication, "publish"), [action]  # noqa: B009 - not exported

@@ -174,7 +174,7 @@ def resuming(run_id: str) -> dict[str, str]:
 
 def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
     """Trigger the fault once, this many seconds after the engine has started to write."""
-    from dagster_iceberg_spark.spark.write import commit, writer
+    from dagster_iceberg_spark.spark.write import engine, writer
 
     begun = threading.Event()
 
@@ -184,13 +184,13 @@ def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, 
             threading.Timer(seconds, fault).start()
         return writer.write(*args)
 
-    monkeypatch.setattr(commit, "write", write)
+    monkeypatch.setattr(engine, "write", write)
 
 
 @contextmanager
 def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[None]:
     """Let runs inside the block die after their commit, before Dagster knows of it, or before their commit."""
-    from dagster_iceberg_spark.spark.write import commit, writer
+    from dagster_iceberg_spark.spark.write import engine, writer
 
     def dies(*args: Any) -> None:
         if after_commit:
@@ -199,7 +199,7 @@ def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[N
         raise SystemError(message)
 
     with patch.context() as patched:
-        patched.setattr(commit, "write", dies)
+        patched.setattr(engine, "write", dies)
         yield
 
 

@@ -20,8 +20,8 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.description import first_line
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import description_of, files_added_by
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError

@@ -78,6 +78,6 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
 
 def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> bool:
     """Fast-forward a table that only an engine can commit to. Return false if the target has moved."""
-    from dagster_iceberg_spark.spark.write.staged_write import fast_forward
+    from dagster_iceberg_spark.spark.write.engine import fast_forward
 
     return fast_forward(io_manager.spark.iceberg_session, state, rows)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.arrow import reader as arrow_reader
-from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.assets.dagster_private.context import instance_of, newest_materializations
 from dagster_iceberg_spark.assets.dagster_private.event_log import snapshot_of
 from dagster_iceberg_spark.assets.dagster_private.partitions import written_partitions
@@ -17,6 +16,7 @@ from dagster_iceberg_spark.assets.observers import ObservedTable, Observer
 from dagster_iceberg_spark.assets.read_log import record_read, recorded_read
 from dagster_iceberg_spark.assets.read_position import StepOutput, read_position, step_outputs, with_changes
 from dagster_iceberg_spark.assets.read_requests import ReadRequest
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError

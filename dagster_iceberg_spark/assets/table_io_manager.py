@@ -213,7 +213,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         """
         require_pyspark()
         from dagster_iceberg_spark.spark.read.frames import frame_to_write, taken_columns
-        from dagster_iceberg_spark.spark.write.commit import materialize
+        from dagster_iceberg_spark.spark.write.engine import commit_frame
 
         facts = output_facts(context)
         with final_errors(is_in_step=facts.step is not None):
@@ -228,7 +228,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
                 frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as given,
             ):
                 frame, left_out = taken_columns(given, request, catalog)
-                commit = materialize(self.spark.iceberg_session, request, frame)
+                commit = commit_frame(self.spark.iceberg_session, request, frame)
                 write = ObservedWrite(context, table, request, commit, frame, given is obj, left_out)
                 reported = report_write(observers, write)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)

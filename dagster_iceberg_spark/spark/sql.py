@@ -10,7 +10,6 @@ from dagster_iceberg_spark.plan.write.merging import NullKeys
 from dagster_iceberg_spark.plan.write.write_plan import CreateTable
 from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
 from dagster_iceberg_spark.table.predicate import Column, text_literal
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
@@ -285,12 +284,6 @@ def versions(catalog: str) -> str:
 def refresh(catalog: str, identifier: TableIdentifier) -> str:
     """Clear the session's cache of the table."""
     return f"REFRESH TABLE {table_name(catalog, identifier)}"
-
-
-def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
-    """Return the query with which a person finds the snapshot of a commit token."""
-    snapshots = f"{table_name(catalog, identifier)}.snapshots"
-    return f"SELECT snapshot_id FROM {snapshots} WHERE summary[{text(COMMIT_TOKEN)}] = {text(token)}"
 
 
 def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:

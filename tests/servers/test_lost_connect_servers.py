@@ -14,7 +14,8 @@ from pyspark.sql.connect.client import core
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from dagster_iceberg_spark import SqlCatalog
-from dagster_iceberg_spark.spark.write import commit, execution, outcome, writer
+from dagster_iceberg_spark.commit import outcome
+from dagster_iceberg_spark.spark.write import engine, execution, writer
 from tests.lakes import ConnectServer, Lake, error_of, frame_asset, metadata_of, open_lake, resuming, while_it_writes
 from tests.servers.relay import Relay
 
@@ -92,7 +93,7 @@ def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
 
     def resolve(*args: Any, **kwargs: Any) -> Any:
         relay.mend()
-        monkeypatch.setattr(commit, "write", writer.write)
+        monkeypatch.setattr(engine, "write", writer.write)
         return original(*args, **kwargs)
 
     monkeypatch.setattr(outcome, "resolve_lost_answer", resolve)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
-from dagster_iceberg_spark.spark.write import commit, writer
+from dagster_iceberg_spark.spark.write import engine, writer
 from tests.lakes import Lake, frame_asset, metadata_of, open_lake, resuming
 from tests.servers import combinations
 from tests.servers.conftest import emptied
@@ -52,11 +52,11 @@ def after_the_write(then: Callable[[], object], monkeypatch: pytest.MonkeyPatch)
 
     def write(*args: Any) -> Any:
         counts = writer.write(*args)
-        monkeypatch.setattr(commit, "write", writer.write)
+        monkeypatch.setattr(engine, "write", writer.write)
         then()
         return counts
 
-    monkeypatch.setattr(commit, "write", write)
+    monkeypatch.setattr(engine, "write", write)
 
 
 def test_a_commit_is_found_behind_another_writer_s(lake: Lake, nessie: Nessie, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
-from dagster_iceberg_spark.spark.write.commit import materialize
+from dagster_iceberg_spark.spark.write.engine import commit_frame
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import DAY_MS, Commit, Snapshot, TableState
@@ -117,7 +117,7 @@ def perform(session: IcebergSession, state: TableState, action: Procedure, *, ru
 def delete_rows(session: IcebergSession, request: WriteRequest) -> Commit:
     """Replace the rows of the request by none, in one snapshot with its lineage."""
     name = sql.table_name(session.catalog.name, request.identifier, request.branch)
-    return materialize(session, request, session.spark.table(name).limit(0))
+    return commit_frame(session, request, session.spark.table(name).limit(0))
 
 
 def _expire(session: IcebergSession, state: TableState, action: ExpireSnapshots) -> Mapping[str, Any]:

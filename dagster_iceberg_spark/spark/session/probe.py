@@ -13,7 +13,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translating
 from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession
-from dagster_iceberg_spark.spark.write.commit import materialize
+from dagster_iceberg_spark.spark.write.engine import commit_frame
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -79,7 +79,7 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
         announce=lambda _: None,
         earlier_attempts=tuple,
     )
-    return materialize(session, request, session.spark.range(rows)).location
+    return commit_frame(session, request, session.spark.range(rows)).location
 
 
 def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:

@@ -5,6 +5,8 @@ Conditions refer to the asset's names of its columns, also while a rename waits 
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -21,6 +23,7 @@ from dagster_iceberg_spark.spark.failures import inspect_failure, translating
 from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.spark.write.execution import run_query
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -59,11 +62,6 @@ def evaluable(
         except AnalysisException:
             return {audit.name: _evaluable(session, complete, audit, request.subject) for audit in audits}
     return likeliest
-
-
-def looks_at_rows_together(expressions: Expressions) -> bool:
-    """Return whether an audit looks at several rows together, such as for repeated keys."""
-    return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in expressions.values())
 
 
 def scan_published(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows) -> Results:
@@ -199,23 +197,45 @@ def _enclose(condition: str) -> str:
     return f"({condition}\n)" if "--" in condition else f"({condition})"
 
 
-def query_of(
-    session: IcebergSession, request: WriteRequest, result: AuditResult, *, rows: AuditedRows, branch: str
-) -> str:
-    """Return a query to inspect the staged rows, or those that fail an audit of each row, for error messages."""
-    name = sql.table_name(session.catalog.name, request.identifier, branch)
-    if _PLAIN_NAME.fullmatch(name):
-        name = name.replace("`", "")
-    scope = rows.scope.predicate()
-    conditions = [] if rows.scope.is_whole_table else [conditions_in_sql.condition(scope, catalog=session.catalog.name)]
-    keys: tuple[str, ...] = ()
-    if not rows.has_renames:
-        match result.audit.rule:
-            case Condition(text) if _FAILING_ROWS in result.found:
-                conditions.append(f"NOT {_enclose(text)}")
-            case NotNull(columns):
-                conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
-            case Unique(columns):
-                keys = columns
-    where = " AND ".join(f"({item})" if len(conditions) > 1 else item for item in conditions) or None
-    return sql.repeated_rows(name, keys, where) if keys else sql.rows_where(name, where)
+@dataclass(frozen=True, slots=True)
+class SparkAudits:
+    """The audits of a staged write.
+
+    Args:
+        expressions: What to aggregate for each audit.
+    """
+
+    session: IcebergSession
+    request: WriteRequest
+    expressions: Expressions
+
+    @property
+    def look_at_rows_together(self) -> bool:
+        """Whether an audit looks at several rows together, such as for repeated keys."""
+        return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in self.expressions.values())
+
+    def scan(self, audits: Sequence[Audit], rows: AuditedRows) -> Results:
+        """Evaluate audits on the staged rows, in one aggregate."""
+        query = partial(scan, self.session, audits, rows, self.expressions)
+        return run_query(self.session, self.request, query, action="audit")
+
+    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
+        """Return a query to inspect the staged rows, or those that fail an audit of each row, for error messages."""
+        name = sql.table_name(self.session.catalog.name, self.request.identifier, branch)
+        if _PLAIN_NAME.fullmatch(name):
+            name = name.replace("`", "")
+        scope = rows.scope.predicate()
+        conditions = (
+            [] if rows.scope.is_whole_table else [conditions_in_sql.condition(scope, catalog=self.session.catalog.name)]
+        )
+        keys: tuple[str, ...] = ()
+        if not rows.has_renames:
+            match result.audit.rule:
+                case Condition(text) if _FAILING_ROWS in result.found:
+                    conditions.append(f"NOT {_enclose(text)}")
+                case NotNull(columns):
+                    conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
+                case Unique(columns):
+                    keys = columns
+        where = " AND ".join(f"({item})" if len(conditions) > 1 else item for item in conditions) or None
+        return sql.repeated_rows(name, keys, where) if keys else sql.rows_where(name, where)

@@ -14,7 +14,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError

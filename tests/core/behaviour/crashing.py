@@ -19,7 +19,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from dagster_iceberg_spark.spark.write import commit
+from dagster_iceberg_spark.spark.write import engine
 
 VARIABLE: Final = "CRASHING"
 ASSET: Final = "t"
@@ -146,14 +146,14 @@ def wrap(
 
 
 def before_the_write(crash: Crash) -> None:
-    wrap(commit, "write", before=lambda *_: crash.die())
+    wrap(engine, "write", before=lambda *_: crash.die())
 
 
 def while_files_are_written(crash: Crash) -> None:
     def has_files() -> bool:
         return any(Path(crash.directory, "wh").glob("**/*.parquet"))
 
-    wrap(commit, "write", before=lambda *_: crash.die_when(has_files))
+    wrap(engine, "write", before=lambda *_: crash.die_when(has_files))
 
 
 def before_the_commit(crash: Crash) -> None:
@@ -166,12 +166,12 @@ def before_the_commit(crash: Crash) -> None:
         connection = locked(crash)
         die_when_a_commit_waits(crash, lambda: connection.in_transaction)
 
-    wrap(commit, "write", before=lock)
+    wrap(engine, "write", before=lock)
 
 
 def while_the_commit_waits(crash: Crash) -> None:
     """Die likewise, where someone else holds the lock."""
-    wrap(commit, "write", before=lambda *_: die_when_a_commit_waits(crash, lambda: True))
+    wrap(engine, "write", before=lambda *_: die_when_a_commit_waits(crash, lambda: True))
 
 
 def locked(crash: Crash) -> sqlite3.Connection:
@@ -192,7 +192,7 @@ def die_when_a_commit_waits(crash: Crash, is_locked: Callable[[], bool]) -> None
 
 
 def after_the_commit(crash: Crash) -> None:
-    wrap(commit, "write", after=lambda *_: crash.die())
+    wrap(engine, "write", after=lambda *_: crash.die())
 
 
 def after_the_return(crash: Crash) -> None:

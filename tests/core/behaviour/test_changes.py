@@ -13,8 +13,9 @@ import pyiceberg.table
 import pytest
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark.commit import attempts
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.write import commit, writer
+from dagster_iceberg_spark.spark.write import engine, writer
 from tests.core.behaviour.test_loads import as_arrow
 from tests.lakes import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
 
@@ -311,9 +312,9 @@ def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monke
     lake.materialize(events("(1)"))
     reader = copy_of(DataFrame)
     read_on(lake, reader)
-    for module_name, number in (("look", 2), ("write", 3)):
+    for module, name, number in ((attempts, "look", 2), (engine, "write", 3)):
         lake.materialize(events(f"({number})"))
-        genuine = getattr(commit, module_name)
+        genuine = getattr(module, name)
         state = {"done": False}
 
         def first_the_other(*args: Any, _genuine: Any = genuine, _state: Any = state, **kwargs: Any) -> Any:
@@ -323,7 +324,7 @@ def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monke
             return _genuine(*args, **kwargs)
 
         with monkeypatch.context() as patched:
-            patched.setattr(commit, module_name, first_the_other)
+            patched.setattr(module, name, first_the_other)
             error = refused(lake, reader)
         assert (error.class_name, error.allow_retries) == ("ChangesConsumedError", True)
         assert "of the same asset, which has read them too" in str(error)
@@ -345,7 +346,7 @@ def test_a_retry_reads_on_where_the_other_run_has_ended(lake: Lake, monkeypatch:
             lake.materialize(events("(2)"))
         return genuine(*args)
 
-    monkeypatch.setattr(commit, "write", first_the_other)
+    monkeypatch.setattr(engine, "write", first_the_other)
     assert read_on(lake, retried).success
     assert lake.rows("copied") == [1, 2]
 
@@ -381,7 +382,7 @@ def test_a_resumed_run_takes_its_own_commit_over_and_reads_the_same_again(
         return genuine(session, plan, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "write", fails_for_right)
+        patched.setattr(engine, "write", fails_for_right)
         failed = run(raise_on_error=False)
     assert not failed.success
     kept.materialize(events("(3)"))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.releases.undo import undo_run
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.write import commit, writer
+from dagster_iceberg_spark.spark.write import engine, writer
 from tests.features.maintenance.maintaining import PATIENT, maintain
 from tests.lakes import Lake, dying, frame_asset, resuming
 
@@ -88,7 +88,7 @@ class World:
             raise RuntimeError(message)
 
         with self._patch.context() as patched:
-            patched.setattr(commit, "write", fails)
+            patched.setattr(engine, "write", fails)
             assert not self.run(raise_on_error=False).success
 
     def die_and_resume(self) -> None:
@@ -112,7 +112,7 @@ class World:
             return writer.write(*args)
 
         with self._patch.context() as patched:
-            patched.setattr(commit, "write", first_the_other)
+            patched.setattr(engine, "write", first_the_other)
             self.run(raise_on_error=False)
 
     def roll_back(self) -> None:

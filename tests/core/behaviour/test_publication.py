@@ -13,8 +13,8 @@ import pytest
 from dagster_iceberg_spark import CatalogUnavailableError, CommitConflictError, HadoopCatalog, WriteFailedError
 from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.catalog import publication as metadata
-from dagster_iceberg_spark.spark.write import audits, commit
-from dagster_iceberg_spark.spark.write import staged_write as publication
+from dagster_iceberg_spark.commit import staged_write as publication
+from dagster_iceberg_spark.spark.write import audits, engine
 from tests.lakes import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -210,7 +210,7 @@ class Crash:
     """Breaks off a write at a call of these modules, as a process that dies there, once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
-        module = publication if hasattr(publication, name) else commit
+        module = publication if hasattr(publication, name) else engine
         call, left = getattr(module, name), [True]
 
         def crashing(*args: Any, **kwargs: Any) -> Any:
@@ -330,7 +330,7 @@ def test_a_staged_branch_that_is_expired_during_the_write_is_staged_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_other_days(lake, 1, "2013-01-02")()
-    write, left = getattr(commit, "write"), [True]  # noqa: B009 - not exported
+    write, left = getattr(engine, "write"), [True]  # noqa: B009 - not exported
 
     def writing(*args: Any) -> Any:
         if left:
@@ -339,7 +339,7 @@ def test_a_staged_branch_that_is_expired_during_the_write_is_staged_again(
             lake.session.sql(f"alter table lake.db.hours drop branch {branch}")
         return write(*args)
 
-    monkeypatch.setattr(commit, "write", writing)
+    monkeypatch.setattr(engine, "write", writing)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
     assert (metadata_of(result, "hours")["iceberg/retries"], lake.rows("hours", "v")) == (1, [1] * 24 + [2] * 24)
 
@@ -412,7 +412,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
     """In format 3, by the engine's procedure: the staged branch is still there, and another writer may go on."""
     options = {**LOG, "iceberg/format_version": 3}
     lake.materialize(frame_asset("log", "select 1 as v", metadata=options))
-    drop = getattr(publication, "change_branches")  # noqa: B009 - not exported
+    drop = getattr(engine, "change_branches")  # noqa: B009 - not exported
     lost = [True]
 
     def dropping(*args: Any) -> None:
@@ -420,11 +420,11 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
             lost.pop()
             if is_followed:
                 lake.session.sql("insert into lake.db.log values (3)")
-            monkeypatch.setattr(publication, "fast_forward", lambda *_: False)
+            monkeypatch.setattr(engine, "fast_forward", lambda *_: False)
             raise CommitConflictError
         drop(*args)
 
-    fast_forward = publication.fast_forward
+    fast_forward = engine.fast_forward
 
     def forwarding(*args: Any) -> Any:
         try:
@@ -432,8 +432,8 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
         except CommitConflictError:
             return False
 
-    monkeypatch.setattr(publication, "change_branches", dropping)
-    monkeypatch.setattr(publication, "fast_forward", forwarding)
+    monkeypatch.setattr(engine, "change_branches", dropping)
+    monkeypatch.setattr(engine, "fast_forward", forwarding)
     result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**options, **EVERY_ROW}))
     assert metadata_of(result, "log")["iceberg/publication"] == "fast-forward"
     assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])

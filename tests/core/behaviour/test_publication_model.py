@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
+from dagster_iceberg_spark.commit import staged_write as publication
 from dagster_iceberg_spark.plan.write import adoption
-from dagster_iceberg_spark.spark.write import commit
-from dagster_iceberg_spark.spark.write import staged_write as publication
+from dagster_iceberg_spark.spark.write import engine
 from tests.features.maintenance.maintaining import PATIENT, maintain
 from tests.lakes import Lake, error_of, frame_asset, metadata_of, resuming
 
@@ -195,7 +195,7 @@ class PublicationMachine(RuleBasedStateMachine):
         return f"lake.db.{self.name}"
 
     def _once(self, name: str, action: Callable[[], None], *, before: bool) -> None:
-        module = publication if hasattr(publication, name) else commit
+        module = publication if hasattr(publication, name) else engine
         call, left = getattr(module, name), [action]
 
         def called(*args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.spark.write import commit, writer
+from dagster_iceberg_spark.spark.write import engine, writer
 from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -82,7 +82,7 @@ def test_what_an_attempt_changed_is_reported_by_the_one_that_commits(
             raise refusals.pop()
         return writer.write(*args)
 
-    monkeypatch.setattr(commit, "write", write)
+    monkeypatch.setattr(engine, "write", write)
     result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b"))
     reported = metadata_of(result, "t")
     assert (reported["iceberg/retries"], reported["iceberg/table_changes"]) == (1, ["add column b int"])

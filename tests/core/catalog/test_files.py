@@ -13,8 +13,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, LongType, NestedField
 
 from dagster_iceberg_spark import SqlCatalog
-from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import added_files, data_files, removed_files
 from dagster_iceberg_spark.catalog.look import open_catalog
 from dagster_iceberg_spark.errors import CommitConflictError

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.plan.partitions.binding import BoundBox, BoundScope, bind_scope
 from dagster_iceberg_spark.plan.write import overwrite_filter as module
 from dagster_iceberg_spark.plan.write.overwrite_filter import (

@@ -11,7 +11,7 @@ from pyiceberg.io import pyarrow as pyiceberg_arrow
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.pyiceberg_fixes import narrowed_literals
 from dagster_iceberg_spark.table.predicate import Comparison, In, Not, Predicate
 from tests.core.table.evaluator import matches

@@ -7,13 +7,15 @@ from functools import partial
 from itertools import islice
 
 import tenacity
-from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.damage import bring_back
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.commit import outcome
+from dagster_iceberg_spark.commit.engine import Engine
+from dagster_iceberg_spark.commit.staged_write import StagedWrite
 from dagster_iceberg_spark.plan.options.output_options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import OvertakenError
@@ -21,54 +23,31 @@ from dagster_iceberg_spark.plan.read.history import NEWEST
 from dagster_iceberg_spark.plan.read.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write import adoption
-from dagster_iceberg_spark.plan.write.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.write.draft import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest, operation_tag
-from dagster_iceberg_spark.spark.columns import as_planned, schema_of
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate
-from dagster_iceberg_spark.spark.read.frames import in_session
-from dagster_iceberg_spark.spark.session.runtime import is_connect
-from dagster_iceberg_spark.spark.session.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
-from dagster_iceberg_spark.spark.versions import version_of
-from dagster_iceberg_spark.spark.write import outcome
-from dagster_iceberg_spark.spark.write.earlier_operations import stop_earlier
-from dagster_iceberg_spark.spark.write.execution import (
-    TaggedWork,
-    compute_once,
-    reported_progress,
-    run_stoppable,
-    touched_partitions,
-)
-from dagster_iceberg_spark.spark.write.staged_write import StagedWrite
-from dagster_iceberg_spark.spark.write.writer import write
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, Snapshot, TableState
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 
-def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
-    """Commit the DataFrame as exactly one snapshot, or adopt an existing one.
+def materialize(engine: Engine, request: WriteRequest) -> Commit:
+    """Commit the engine's rows as exactly one snapshot, or adopt an existing one.
 
     `CatalogUnavailableError` means that, as far as the package can determine, nothing is committed. The next attempt
     searches for the token again.
     """
-    with in_session(frame, session.spark, subject=request.subject) as own_frame:
-        given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
-        if is_connect(session.spark):
-            stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
-        attempts, limits = _Attempts(session, request, own_frame, given), request.limits
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_can_be_planned_again),
-            stop=lambda state: attempts.count >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
-            wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
-            before_sleep=lambda state: request.report(_retry_line(state, request, attempts.count)),
-            reraise=True,
-        )
-        return retrying(attempts.attempt)
+    attempts, limits = _Attempts(engine, request), request.limits
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_can_be_planned_again),
+        stop=lambda state: attempts.count >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
+        wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+        before_sleep=lambda state: request.report(_retry_line(state, request, attempts.count)),
+        reraise=True,
+    )
+    return retrying(attempts.attempt)
 
 
 def _can_be_planned_again(error: BaseException) -> bool:
@@ -87,16 +66,13 @@ def _retry_line(state: tenacity.RetryCallState, request: WriteRequest, number: i
 class _Attempts:
     """The attempts of one `materialize`, and their shared state."""
 
-    session: IcebergSession
+    engine: Engine
     request: WriteRequest
-    frame: DataFrame
-    given: Schema  # the columns of the frame
     started: float = field(default_factory=time.monotonic)
     known: frozenset[int] | None = None  # the snapshots before the first attempt, or None before it has looked
     number: int = 0
     overtaken: int = 0  # the attempts that lost to commits of other rows
     retry_seconds: float = 0.0  # that the attempts before the last one took
-    computed: DataFrame | None = None  # if its rows had to be computed before they are written
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
     staged: StagedWrite | None = None
@@ -114,7 +90,7 @@ class _Attempts:
         began = time.time()
         state = self._look()
         if self.known is None:
-            self.staged = StagedWrite.of(self.session, self.request, self.frame, self.given, state)
+            self.staged = StagedWrite.of(self.engine, self.request, state)
             self.known = (
                 frozenset(state.snapshots) if state else frozenset[int]()
             )  # last: the line above may be retried
@@ -129,24 +105,24 @@ class _Attempts:
                     found="the snapshot: the catalog still returns it",
                     hint="run the asset again.",
                 )
-            if outcome.is_intact(self.session, self.request, state, snapshot):
+            if outcome.is_intact(self.engine, self.request, state, snapshot):
                 return self._resume(state, snapshot, began, is_adopted=is_adopted)
             rolled_back.add(snapshot.snapshot_id)
             state = self._look()
         self._require_writable(state)
-        plan, frame = self._plan(state)
+        plan, names = self._plan(state)
         self.owned = plan.owned
-        prepare(self.session, plan)
+        self.engine.prepare(plan)
         self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
-        counts = self._write(plan, frame)
+        counts = self._write(plan, names)
         commit, after = self._commit_of_token(plan, counts, began=began, ended=time.time())
         commit, after = self._publish(commit, after)
         return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
 
     def _look(self) -> TableState | None:
-        state = look(self.session.catalog, self.request.identifier, back_to=self._back_to())
-        return None if state is None else state.compared_like(self.given)
+        state = look(self.engine.catalog, self.request.identifier, back_to=self._back_to())
+        return None if state is None else state.compared_like(self.engine.given)
 
     def _back_to(self) -> Callable[[Snapshot], bool] | None:
         """Return how far the history must go back so that no append of these rows is missed.
@@ -203,7 +179,7 @@ class _Attempts:
         return published, after
 
     def _require_writable(self, state: TableState | None) -> None:
-        """Reject changes that another materialization has consumed, and sessions that stage their writes."""
+        """Reject changes that another materialization has consumed, and engines that would not commit the rows."""
         request = self.request
         refuse_consumed(
             state,
@@ -212,35 +188,23 @@ class _Attempts:
             is_pending=partial(adoption.has_read_changes, candidates=request.candidates),
             subject=request.subject,
         )
-        if is_switched_on(WAP_ENABLED, request.table.options, state):
-            staging = {name: self.session.spark.conf.get(name, None) for name in WAP_SETTINGS}
-            refuse_staging(staging, subject=request.subject)
+        self.engine.require_writable(state)
 
-    def _plan(self, state: TableState | None) -> tuple[WritePlan, DataFrame]:
-        """Return the plan, and the DataFrame with the plan's names and types of its columns."""
-        request, stored = self.request, state.schema if state else None
-        names = StoredNames.of(request.table.options.renames, self.given, stored, subject=request.subject)
+    def _plan(self, state: TableState | None) -> tuple[WritePlan, StoredNames]:
+        """Return the plan, and the table's names of the given columns."""
+        request, given, stored = self.request, self.engine.given, state.schema if state else None
+        options = request.table.options
+        names = StoredNames.of(options.renames, given, stored, subject=request.subject)
         materialization = replace(request.materialization, scope=names.of_scope(request.materialization.scope))
-        draft = draft_write(request.table.by_names(names), materialization, names.of_schema(self.given), state)
-        by_partition = request.table.options.write_disposition == "overwrite_partitions"
-        version_of(self.session.spark).require_supported(
-            self.session.spark,
-            request.subject,
-            merges=request.table.options.merges,
-            mixes_specs=by_partition and not draft.has_one_spec,
-        )
-        frame, touched = self.frame, None
-        if request.table.options.write_disposition == "overwrite_partitions":
-            partition_columns = draft.partition_columns()
-            frame = self.computed = self.computed or compute_once(self.session, request, frame)
-            planned = as_planned(frame, self.given, names, draft.checked)
-            touched = touched_partitions(self.session, request, partition_columns, planned)
-        plan = draft.plan(self._files(draft, touched), touched)
-        return plan, as_planned(frame, self.given, names, plan.checked)
+        draft = draft_write(request.table.by_names(names), materialization, names.of_schema(given), state)
+        self.engine.require_supported(draft)
+        is_by_partition = options.write_disposition == "overwrite_partitions"
+        touched = self.engine.touched(draft, names) if is_by_partition else None
+        return draft.plan(self._files(draft, touched), touched), names
 
     def _files(self, draft: WriteDraft, touched: BoundScope | None) -> Sequence[DataFile] | None:
         """Return the table's data files with the bounds that the plan needs, or None if it needs none."""
-        catalog, identifier = self.session.catalog, self.request.identifier
+        catalog, identifier = self.engine.catalog, self.request.identifier
         base, columns = draft.state.base(self.request.branch) if draft.state else None, draft.file_columns(touched)
         if base is None or not columns:
             return None
@@ -252,37 +216,26 @@ class _Attempts:
         paths = {file.path for file in found}
         return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
 
-    def _write(self, plan: WritePlan, frame: DataFrame) -> RowCounts:
+    def _write(self, plan: WritePlan, names: StoredNames) -> RowCounts:
         """Run the plan. If the response is lost, determine the outcome of the commit before reporting anything."""
-        session, request = self.session, self.request
-        if plan.create is None and not plan.changes:
-            refresh(session, plan.identifier)
-        known = self.known or frozenset()
-        work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
+        engine, request, known = self.engine, self.request, self.known or frozenset()
         try:
-            with reported_progress(session.spark, request.report, subject=request.subject):
-                return run_stoppable(
-                    session.spark,
-                    work,
-                    lambda: write(session, plan, frame, work),
-                    report=request.report,
-                    subject=request.subject,
-                )
+            return engine.write(plan, names)
         except errors.DataError as error:
             raise self._with_what_is_left(error, plan) from error.__cause__
-        except ENGINE_ERRORS as error:
+        except engine.errors as error:
             failure = self._translate(error)
             if isinstance(failure, errors.CommitOutcomeUnknownError):
-                outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
+                outcome.resolve_lost_answer(engine, request, known, error=error, failure=failure)
                 return RowCounts()
             if not isinstance(failure, errors.DataError):  # whose error ends a write before it commits
                 try:
-                    if outcome.has_committed(session, request, known):
+                    if outcome.has_committed(engine, request, known):
                         return RowCounts()
                 except errors.CatalogUnavailableError:
                     raise failure from error
             if plan.create is not None and isinstance(failure, errors.CommitConflictError | errors.SchemaMismatchError):
-                _require_created(session, plan)
+                _require_created(engine, plan)
             raise self._with_what_is_left(failure, plan) from error
 
     def _translate(self, error: Exception) -> errors.IcebergSparkError:
@@ -291,8 +244,7 @@ class _Attempts:
         In a catalog that keeps no branches, the branch of the second attempt has gone too. If there is only one
         attempt, the engine's error stands, because it cannot be told from that of such a catalog.
         """
-        redact = self.session.catalog.redact
-        failure = translate(error, action="write", subject=self.request.subject, redact=redact)
+        failure = self.engine.translate(error)
         if self.staged is not None and self.number == 1 and self.request.limits.attempts > 1:
             self.staged.require_branch(failure)
         return failure
@@ -307,14 +259,14 @@ class _Attempts:
         self, plan: WritePlan, counts: RowCounts, *, began: float, ended: float
     ) -> tuple[Commit, TableState]:
         """Return the commit of the snapshot with our token, and the state of the table after it."""
-        session, request, known = self.session, self.request, self.known or frozenset()
-        state = look(session.catalog, plan.identifier, back_to=outcome.seen_before(known))
+        engine, request, known = self.engine, self.request, self.known or frozenset()
+        state = look(engine.catalog, plan.identifier, back_to=outcome.seen_before(known))
         committed = outcome.committed_snapshots(state, request, self.known)
         if state is None or not committed:
             raise _without_commit(request, "a snapshot with")
         displaced = adoption.displaced_snapshots(state, committed[0], known, branch=request.branch)
         if displaced:
-            bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
+            bring_back(engine.catalog, state, committed[0], displaced, branch=request.branch)
             request.report(
                 f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
                 f"{state.identifier}: it is current again."
@@ -322,7 +274,7 @@ class _Attempts:
         twins = adoption.refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
         if twins is not None:
             request.report(twins)
-        counts = _with_listed_rows(session, plan, committed[0], counts)
+        counts = _with_listed_rows(engine, plan, committed[0], counts)
         return replace(self._commit_of(state, committed[0], began=began, ended=ended), counts=counts), state
 
     def _commit_of(self, state: TableState, snapshot: Snapshot, *, began: float, ended: float) -> Commit:
@@ -347,11 +299,11 @@ class _Attempts:
         if commit.staged_branch is not None:  # the rows that these changes wait for are not published yet
             return commit
         try:
-            changes = plan_finish(request.table, self.given, state, planned_on)
+            changes = plan_finish(request.table, self.engine.given, state, planned_on)
             if not changes:
                 return commit
-            apply(self.session, request.identifier, changes)
-            after = look(self.session.catalog, request.identifier)
+            self.engine.apply(request.identifier, changes)
+            after = look(self.engine.catalog, request.identifier)
         except errors.IcebergSparkError as error:
             request.report(
                 f"The rows of {request.identifier} are committed, but its columns could not be changed as "
@@ -372,12 +324,12 @@ def _without_commit(request: WriteRequest, expected: str) -> errors.CommitOutcom
     )
 
 
-def _require_created(session: IcebergSession, plan: WritePlan) -> None:
+def _require_created(engine: Engine, plan: WritePlan) -> None:
     """Reject a name that belongs to something other than a table, so that no table can be created.
 
     Spark finds the metadata tables of a table, such as `files`, below its name, where a namespace may be called so.
     """
-    if look(session.catalog, plan.identifier) is None:
+    if look(engine.catalog, plan.identifier) is None:
         raise errors.NotAnIcebergTableError.refusing(
             "write",
             str(plan.identifier),
@@ -387,12 +339,12 @@ def _require_created(session: IcebergSession, plan: WritePlan) -> None:
         )
 
 
-def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
+def _with_listed_rows(engine: Engine, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
     """Return the counts with the rows of each partition, if they are in the metadata of the new files."""
     if not plan.listed_partitions or plan.carries_over:
         return counts
     columns = {column for _, scope in plan.listed_partitions for column in scope.columns}
-    files = added_files(session.catalog, plan.identifier, snapshot.snapshot_id, sorted(columns))
+    files = added_files(engine.catalog, plan.identifier, snapshot.snapshot_id, sorted(columns))
     listed = rows_by_partition(plan.listed_partitions, files)
     if listed is None:
         return counts

@@ -24,7 +24,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     NO_ROW,

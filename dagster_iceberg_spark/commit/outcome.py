@@ -6,16 +6,12 @@ from itertools import takewhile
 
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.commit.engine import Engine
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
 from dagster_iceberg_spark.plan.publication.staged_rows import is_published
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.failures import is_unanswered
-from dagster_iceberg_spark.spark.session.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import change_branches
-from dagster_iceberg_spark.spark.write.earlier_operations import stop_earlier
-from dagster_iceberg_spark.spark.write.execution import TaggedWork
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import DropBranch
 from dagster_iceberg_spark.timeouts import SETTLING_SECONDS
@@ -41,24 +37,24 @@ def committed_snapshots(
     return ()
 
 
-def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
+def is_intact(engine: Engine, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
     """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error.
 
     A staged branch with an unreadable snapshot is dropped.
     """
-    if has_its_files(session.catalog, state.identifier, snapshot):
+    if has_its_files(engine.catalog, state.identifier, snapshot):
         return True
     staging, branch = request.table.staging, request.branch
     if staging is not None:
         if not is_published(state, staging, snapshot):
-            change_branches(session, state.identifier, [DropBranch(staging.branch)])
+            engine.change_branches(state.identifier, [DropBranch(staging.branch)])
             request.report(
                 f"The engine had deleted the files of the staged snapshot {snapshot.snapshot_id} of "
                 f"{state.identifier}: its branch is dropped, and the rows are staged again."
             )
             return False
         branch = staging.target
-    roll_back(session.catalog, state, snapshot, branch=branch)
+    roll_back(engine.catalog, state, snapshot, branch=branch)
     request.report(
         f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {state.identifier}, which an attempt "
         f"of this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
@@ -67,9 +63,8 @@ def is_intact(session: IcebergSession, request: WriteRequest, state: TableState,
 
 
 def resolve_lost_answer(
-    session: IcebergSession,
+    engine: Engine,
     request: WriteRequest,
-    work: TaggedWork,
     known: frozenset[int],
     *,
     error: Exception,
@@ -84,9 +79,9 @@ def resolve_lost_answer(
     found = f"none yet ({failure})"
     for seconds in SETTLING_SECONDS:
         time.sleep(seconds)
-        has_ended = is_unanswered(error) and _has_ended(session, request, work)
+        has_ended = engine.has_ended(error)
         try:
-            if has_committed(session, request, known):
+            if has_committed(engine, request, known):
                 return
         except CatalogUnavailableError as unavailable:
             found = f"no answer to the question either ({failure} {unavailable})"
@@ -100,22 +95,22 @@ def resolve_lost_answer(
         str(identifier),
         expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
         found=found,
-        hint=f"look for it with `{sql.find_token(session.catalog.name, identifier, token)}`, then execute the run "
+        hint=f"look for it with `{_query_of(engine.catalog.name, identifier, token)}`, then execute the run "
         "again from its failure: that takes the snapshot over if it is there, and writes if not.",
     ) from error
 
 
-def has_committed(session: IcebergSession, request: WriteRequest, known: frozenset[int]) -> bool:
+def has_committed(engine: Engine, request: WriteRequest, known: frozenset[int]) -> bool:
     """Return whether the write has committed, whatever the engine reported.
 
     If the engine deleted the files of the committed snapshot, the snapshot is rolled back, which is a conflict.
     """
     identifier = request.identifier
-    state = look(session.catalog, identifier, back_to=seen_before(known))
+    state = look(engine.catalog, identifier, back_to=seen_before(known))
     committed = committed_snapshots(state, request, known)
     if state is None or not committed:
         return False
-    if not is_intact(session, request, state, committed[0]):
+    if not is_intact(engine, request, state, committed[0]):
         raise CommitConflictError.refusing(
             "write",
             str(identifier),
@@ -127,10 +122,8 @@ def has_committed(session: IcebergSession, request: WriteRequest, known: frozens
     return True
 
 
-def _has_ended(session: IcebergSession, request: WriteRequest, work: TaggedWork) -> bool:
-    """Stop this attempt's operations on the server, in each of its sessions. Return whether they have ended."""
-    try:
-        stop_earlier(session.spark, work.attempts, report=request.report, subject=request.subject)
-    except CatalogUnavailableError:
-        return False
-    return True
+def _query_of(catalog: str, identifier: TableIdentifier, token: str) -> str:
+    """Return the query with which a person finds the snapshot of a commit token."""
+    snapshots = ".".join(f"`{part.replace('`', '``')}`" for part in (catalog, *identifier.parts))
+    condition = f"summary['{lineage.COMMIT_TOKEN}'] = '{token}'"
+    return f"SELECT snapshot_id FROM {snapshots}.snapshots WHERE {condition}"  # noqa: S608 - for a person
