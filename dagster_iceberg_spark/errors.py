@@ -6,6 +6,7 @@
     |   |-- PartitioningError         partitions definition, `partition_expr` and table do not fit together
     |   |-- TableOwnershipError       the table belongs to another asset
     |   |-- NotAnIcebergTableError    something else has the table's name
+    |   |-- EngineUnfitError          `iceberg/engine` names an engine that cannot write the asset
     |   `-- SparkEnvironmentError     Java, the Iceberg runtime or the session's own configuration
     |-- DataError                     fix the data that the asset returns; not retried
     |   |-- OutputTypeError           neither a Spark DataFrame nor rows that Arrow holds
@@ -88,6 +89,29 @@ class TableOwnershipError(ConfigurationError):
 
 class NotAnIcebergTableError(ConfigurationError):
     """Something that is not an Iceberg table has the name."""
+
+
+class EngineUnfitError(ConfigurationError):
+    """Arrow cannot write the asset.
+
+    Attributes:
+        reason: Why the write needs Spark, as the end of a sentence.
+    """
+
+    reason: str = ""
+
+    @classmethod
+    def because(cls, subject: str, reason: str) -> Self:
+        """Build the error for a table that Arrow cannot write."""
+        error = cls.refusing(
+            "write",
+            f"{subject} by Arrow",
+            expected="a write that needs no Spark",
+            found=f"that {reason}",
+            hint='set `iceberg/engine` to "auto" or "spark".',
+        )
+        error.reason = reason
+        return error
 
 
 class SparkEnvironmentError(ConfigurationError, RuntimeError):

@@ -276,6 +276,13 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         return not self.wraps_session and (is_idle or is_closed(self._session))
 
     @property
+    def is_case_sensitive(self) -> bool:
+        """Whether names of columns are compared with their case. This starts no session."""
+        if self._session is not None:
+            return bool(self._session.is_case_sensitive)
+        return self.spark_config.get("spark.sql.caseSensitive", "false").lower() == "true"
+
+    @property
     def spark_session(self) -> "Session":
         """The Spark session, started if necessary."""
         return self.iceberg_session.spark

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import dagster as dg
 
+from dagster_iceberg_spark.assets.engines import Written
 from dagster_iceberg_spark.catalog.description import CatalogDescription, first_line
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -37,21 +38,17 @@ class ObservedTable:
 
 @dataclass(frozen=True, slots=True)
 class ObservedWrite:
-    """A write that has committed.
-
-    Args:
-        frame: The Spark DataFrame that was written.
-        is_returned: Whether it is what the asset returned, and not the rows of another library.
-        left_out: The columns of the asset that were not written, because its target takes no new ones.
-    """
+    """A write that has committed."""
 
     context: dg.OutputContext
     table: ObservedTable
     request: WriteRequest
-    commit: Commit
-    frame: Any
-    is_returned: bool
-    left_out: tuple[str, ...] = ()
+    written: Written
+
+    @property
+    def commit(self) -> Commit:
+        """The commit of the rows."""
+        return self.written.commit
 
 
 class Observer:

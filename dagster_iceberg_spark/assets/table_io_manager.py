@@ -12,6 +12,7 @@ from dagster_iceberg_spark.assets.address import plain_metadata, table_of
 from dagster_iceberg_spark.assets.asking import OutputFacts, input_facts, output_facts
 from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
 from dagster_iceberg_spark.assets.dagster_private.context import StepFacts
+from dagster_iceberg_spark.assets.engines import commit_output
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer, report_write
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
@@ -28,7 +29,7 @@ from dagster_iceberg_spark.plan.publication.branch import (
 from dagster_iceberg_spark.plan.write.comparison import DefinedTable
 from dagster_iceberg_spark.plan.write.placement import LocationTemplate, TableCreation
 from dagster_iceberg_spark.plan.write.write_request import STAGED_RETENTION_DAYS, RetryLimits, WriteRequest
-from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
+from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import PublishedBy
@@ -58,6 +59,16 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         default="evolve",
         description="What happens if an asset's `iceberg/partition_by` differs from the spec of its table: `evolve` "
         "changes the spec for new files, `error` rejects the write.",
+    )
+    engine: Literal["auto", "arrow", "spark"] = Field(
+        default="auto",
+        description="What writes rows of Arrow, pandas, polars, DuckDB and ibis: `arrow`, without a JVM; `spark`; or "
+        "Arrow where it can, else Spark (`auto`).",
+    )
+    arrow_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description="The bytes in memory up to which Arrow writes rows. With `auto`, Spark writes more.",
     )
     rows_outside_partition: Literal["error", "drop"] = Field(
         default="error",
@@ -211,10 +222,6 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             Failure: You must fix the configuration or the data first. The cause is an `IcebergSparkError`.
             RetryableError: The same write may succeed if it is tried again.
         """
-        require_pyspark()
-        from dagster_iceberg_spark.spark.read.frames import frame_to_write, taken_columns
-        from dagster_iceberg_spark.spark.write.engine import commit_frame
-
         facts = output_facts(context)
         with final_errors(is_in_step=facts.step is not None):
             catalog, request = self.write_request_of(facts)
@@ -222,14 +229,10 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             table = ObservedTable(catalog, request.identifier, metadata, request.subject)
             for observer in observers:
                 observer.planned(table)
-            with (
-                _observed_failures(observers, table),
-                recorded_failures(context),
-                frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as given,
-            ):
-                frame, left_out = taken_columns(given, request, catalog)
-                commit = commit_frame(self.spark.iceberg_session, request, frame)
-                write = ObservedWrite(context, table, request, commit, frame, given is obj, left_out)
+            with _observed_failures(observers, table), recorded_failures(context):
+                written = commit_output(self.spark, catalog, request, obj, arrow_bytes=self.arrow_bytes)
+                commit = written.commit
+                write = ObservedWrite(context, table, request, written)
                 reported = report_write(observers, write)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             report_commit(context, catalog, request, commit, reported, policy=self.data_version)

@@ -236,7 +236,7 @@ class _Attempts:
                     raise failure from error
             if plan.create is not None and isinstance(failure, errors.CommitConflictError | errors.SchemaMismatchError):
                 _require_created(engine, plan)
-            raise self._with_what_is_left(failure, plan) from error
+            raise self._with_what_is_left(failure, plan) from (error.__cause__ if failure is error else error)
 
     def _translate(self, error: Exception) -> errors.IcebergSparkError:
         """Return the engine's error as the package's. Raise a conflict if the staged branch was dropped.

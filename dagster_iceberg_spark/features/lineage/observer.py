@@ -11,6 +11,7 @@ import dagster as dg
 from dagster_iceberg_spark.assets.address import plain_metadata
 from dagster_iceberg_spark.assets.dagster_private.context import specs_of_job
 from dagster_iceberg_spark.assets.dagster_private.graph import loaded_inputs
+from dagster_iceberg_spark.assets.engines import Written
 from dagster_iceberg_spark.assets.observers import ObservedWrite, Observer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage, tables_read
@@ -49,9 +50,10 @@ class ColumnLineageObserver(Observer):
         upstream = UpstreamTables(write.context, write.table.catalog, write.request.materialization.upstream)
         metadata = dict[str, Any]()
         if not write.request.table.target.may_add_columns:  # a replay
-            metadata |= {NEW_COLUMNS: list(write.left_out), READ_BY_NAME: upstream.read_by_name(write.frame)}
+            by_name = upstream.read_by_name(write.written.frame)
+            metadata |= {NEW_COLUMNS: list(write.written.left_out), READ_BY_NAME: by_name}
         if self.is_reported and write.context.has_asset_key:
-            metadata |= upstream.metadata(write.frame, write.commit.schema, is_returned=write.is_returned)
+            metadata |= upstream.metadata(write.written)
         return metadata
 
 
@@ -68,16 +70,13 @@ class UpstreamTables:
     catalog: CatalogDescription
     reads: Sequence[UpstreamRead]
 
-    def metadata(self, frame: Any, schema: Schema, *, is_returned: bool) -> dict[str, Any]:
-        """Return the lineage of a Spark DataFrame's columns, as metadata.
-
-        Args:
-            frame: The DataFrame that was written.
-            schema: The columns of the table, whose names may be in another case.
-            is_returned: Whether it is what the asset returned, and not the rows of another library.
-        """
+    def metadata(self, written: Written) -> dict[str, Any]:
+        """Return the lineage of the columns that were written, as metadata."""
+        schema = written.commit.schema  # whose names may be in another case
         try:
-            return self._by_plan(frame, schema) if is_returned else self._by_name(frame.columns, schema)
+            if written.is_returned:
+                return self._by_plan(written.frame, schema)
+            return self._by_name(written.columns, schema)
         except NotationError:  # such as a plan that Spark has shortened
             return {}
 
@@ -163,7 +162,12 @@ class UpstreamTables:
         return selected, [read for read in self.reads if read.table == str(selected)]
 
     def read_by_name(self, frame: Any) -> list[str]:
-        """Return the tables that a Spark DataFrame reads and that no input of the step has loaded, as far as known."""
+        """Return the tables that a Spark DataFrame reads and that no input of the step has loaded, as far as known.
+
+        Rows that Arrow wrote have no plan.
+        """
+        if frame is None:
+            return []
         from dagster_iceberg_spark.features.lineage.spark import analyzed_plan
 
         try:

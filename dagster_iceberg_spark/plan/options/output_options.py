@@ -44,6 +44,8 @@ RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
+WriteEngine: TypeAlias = Literal["auto", "arrow", "spark"]
+
 PARTITION_EXPR: Final = "partition_expr"
 SCHEMA: Final = "schema"
 TABLE: Final = "iceberg/table"
@@ -357,6 +359,12 @@ class WriteOptions:
         "Iceberg's Spark write options, such as `target-file-size-bytes`",
         _write_options,
         default=dict,
+        is_configurable=True,
+    )
+    engine: WriteEngine = key(
+        "`auto`, `arrow` or `spark`: what writes rows of Arrow, pandas, polars, DuckDB and ibis; Spark writes its own",
+        one_of(get_args(WriteEngine)),
+        default="auto",
         is_configurable=True,
     )
     format_version: int | None = key(

@@ -24,14 +24,12 @@ from dagster_iceberg_spark.arrow.outputs import (
     type_name,
     warehouse_of,
 )
-from dagster_iceberg_spark.catalog.description import CatalogDescription, first_line
+from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.files import added_files
-from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import IcebergSparkError, OutputTypeError
 from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, reads_everything
 from dagster_iceberg_spark.plan.schema.schema_evolution import OWN_PREFIX
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translate, translating
@@ -94,22 +92,6 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
                 raise
             raise translate(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
-
-
-def taken_columns(
-    frame: DataFrame, request: WriteRequest, catalog: CatalogDescription
-) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return the DataFrame with the columns that the target of the request takes, and the names of the others.
-
-    A replay adds no columns to a table.
-    """
-    if request.table.target.may_add_columns:
-        return frame, ()
-    state = look(catalog, request.identifier)
-    renamed = request.table.options.renames.values()
-    known = {fold(name) for name in (*state.schema.names, *renamed)} if state else set()
-    new = tuple(name for name in frame.columns if fold(name) not in known)
-    return frame.drop(*new), new
 
 
 def _repeated_names(names: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ def test_the_failure_of_an_observer_costs_nothing_but_its_report() -> None:
     lines: list[str] = []
     context: Any = SimpleNamespace(log=SimpleNamespace(warning=lines.append))
     nothing: Any = None
-    write = ObservedWrite(context, TABLE, nothing, nothing, nothing, is_returned=True)
+    write = ObservedWrite(context, TABLE, nothing, nothing)
     assert report_write([Broken(), Counting()], write) == {"iceberg/sheep": 3}
     assert lines == ["Cannot count sheep: ********"]
 

@@ -1,0 +1,288 @@
+"""Arrow as an engine of the commit protocol: rows in this process, data files by pyarrow, commits by pyiceberg."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.schema import Schema as PyIcebergSchema
+from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
+
+from dagster_iceberg_spark.arrow.write.files import DataFiles, stored_schema
+from dagster_iceberg_spark.arrow.write.fitting import Fitting
+from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of
+from dagster_iceberg_spark.catalog.audits import AuditedRows
+from dagster_iceberg_spark.catalog.branches import change_branch
+from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
+from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.expressions import expression_of
+from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
+from dagster_iceberg_spark.commit.attempts import materialize
+from dagster_iceberg_spark.errors import CatalogUnavailableError, DataError, EngineUnfitError, IcebergSparkError
+from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope
+from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
+from dagster_iceberg_spark.plan.schema.renames import StoredNames
+from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow, unfit_plan
+from dagster_iceberg_spark.plan.write.draft import WriteDraft
+from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
+from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.table.audit import Audit, AuditResult
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.predicate import Predicate
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, TableState
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
+from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
+
+_PROPERTIES: Final = {
+    "target-file-size-bytes": "write.target-file-size-bytes",
+    "compression-codec": "write.parquet.compression-codec",
+    "compression-level": "write.parquet.compression-level",
+}
+"""The table properties that write options stand in for."""
+_USES_ORDER: Final = "use-table-distribution-and-ordering"
+_UNKNOWN_OUTCOMES: Final = (CommitStateUnknownException, TimeoutError)
+
+
+def commit_rows(
+    description: CatalogDescription, request: WriteRequest, rows: HeldRows, *, is_case_sensitive: bool
+) -> Commit:
+    """Commit the rows as exactly one snapshot, or adopt an existing one.
+
+    Raises:
+        EngineUnfitError: The write needs Spark. Nothing has been changed.
+    """
+    given = schema_of(rows.schema, is_case_sensitive=is_case_sensitive)
+    return materialize(ArrowEngine(description, request, rows, given), request)
+
+
+@dataclass(frozen=True, slots=True)
+class NoAudits:
+    """The audits of a staged write without any."""
+
+    look_at_rows_together: bool = False
+
+    def scan(self, audits: Sequence[Audit], rows: AuditedRows) -> dict[str, AuditResult]:
+        """Return the results of no audits."""
+        raise NotImplementedError(audits, rows)
+
+    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
+        """Return no query."""
+        raise NotImplementedError(result, rows, branch)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowEngine:
+    """The rows and the catalog.
+
+    Args:
+        given: The columns of the rows.
+    """
+
+    catalog: CatalogDescription
+    request: WriteRequest
+    rows: HeldRows
+    given: Schema
+    errors: tuple[type[Exception], ...] = (IcebergSparkError,)
+
+    def require_writable(self, state: TableState | None) -> None:
+        """Accept any table: no session of Spark stages these writes."""
+
+    def require_supported(self, draft: WriteDraft) -> None:
+        """Reject what only Spark can write."""
+        self._refuse(
+            "the catalog is a directory, to which pyiceberg cannot commit"
+            if isinstance(open_catalog(self.catalog), NoopCatalog)
+            else unfit_for_arrow(draft)
+        )
+
+    def touched(self, draft: WriteDraft, names: StoredNames) -> BoundScope:
+        """Return the rows of the partitions that the given rows fall in."""
+        fields = draft.partition_columns()
+        positions = {field.name: index for index, field in enumerate(names.of_schema(self.given))}
+        found = dict[tuple[Any, ...], None]()
+        for chunk in self.rows.chunks():
+            columns = []
+            for field, column in fields:
+                if column.name not in positions:
+                    self._refuse(f"the partition column {field.column!r} is a field of a struct, or not in the rows")
+                kind = pyiceberg_type(column.type)
+                values = chunk.column(positions[column.name]).cast(schema_to_pyarrow(kind))
+                transform = parse_transform(str(field.transform)).pyarrow_transform(kind)
+                columns.append(_numbers(transform(values)))
+            if chunk.num_rows and columns:
+                names_of = [f"p{index}" for index in range(len(columns))]
+                distinct = pa.table(columns, names=names_of).group_by(names_of).aggregate([])
+                found |= dict.fromkeys(zip(*(column.to_pylist() for column in distinct.columns), strict=True))
+            elif chunk.num_rows:
+                found[()] = None
+        return rows_of_partitions(fields, found, subject=self.request.subject)
+
+    def prepare(self, plan: WritePlan) -> None:
+        """Create the table and apply the plan's changes through pyiceberg."""
+        self._refuse(unfit_plan(plan))
+        if plan.create is not None:
+            create_table(self.catalog, plan.identifier, plan.create)
+        if plan.changes:
+            self.apply(plan.identifier, plan.changes)
+        self.change_branches(plan.identifier, plan.staging)
+
+    def write(self, plan: WritePlan, names: StoredNames) -> RowCounts:
+        """Write data files, and commit them as one snapshot. Without a commit, the files are deleted."""
+        table = known_table(self.catalog, plan.identifier, action="write")
+        files = DataFiles(
+            table, self._properties(plan, table), is_sorted=plan.write_options.get(_USES_ORDER) != "false"
+        )
+        writing = _Writing(self.request, plan, table.schema(), Fitting(self.given, names, stored_schema(table), plan))
+        try:
+            with translated_answers(self.catalog, action="write the data files of"):
+                added = files.write(writing.chunks(self.rows))
+            commit_data(
+                self.catalog,
+                plan.identifier,
+                plan.branch,
+                _change(plan, added, table.metadata.default_spec_id),
+                {**plan.snapshot_properties, "engine-name": "pyarrow", "engine-version": pa.__version__},
+                table=table,
+            )
+        except CatalogUnavailableError as error:
+            if isinstance(error.__context__, _UNKNOWN_OUTCOMES):
+                raise FailureKind.COMMIT_OUTCOME_UNKNOWN.refusal("write", self.request.subject, str(error)) from error
+            raise
+        except (DataError, EngineUnfitError):
+            files.delete()
+            raise
+        return writing.counts()
+
+    def translate(self, error: Exception) -> IcebergSparkError:
+        """Return the error, which is the package's own."""
+        return cast("IcebergSparkError", error)
+
+    def has_ended(self, error: Exception) -> bool:  # noqa: ARG002
+        """Return false: a request that the catalog did not answer may still be made."""
+        return False
+
+    def change_branches(self, identifier: TableIdentifier, changes: Sequence[BranchUpdate]) -> None:
+        """Create and drop branches in order."""
+        for change in changes:
+            if not change_branch(self.catalog, identifier, change) and isinstance(change, CreateBranch):
+                self._begin_branch(identifier, change)
+
+    def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
+        """Change the table's metadata."""
+        for branch in change_table(self.catalog, identifier, changes):
+            self._begin_branch(identifier, branch)
+
+    def audits(self, state: TableState | None) -> NoAudits:  # noqa: ARG002
+        """Return no audits, or reject them: conditions are SQL."""
+        if self.request.table.options.audits:
+            self._refuse("it has audits, which Spark evaluates")
+        return NoAudits()
+
+    def fast_forward(self, state: TableState, rows: StagedRows) -> bool:
+        """Never called: pyiceberg commits to every table that this engine writes."""
+        raise NotImplementedError(state, rows)
+
+    def _begin_branch(self, identifier: TableIdentifier, branch: CreateBranch) -> None:
+        """Begin a branch of a table without snapshots with an empty one, as Iceberg's Java library does."""
+        table = known_table(self.catalog, identifier, action="write")
+        empty = DataChange((), table.metadata.default_spec_id, only_upon=(None,))
+        commit_data(self.catalog, identifier, branch.name, empty, {}, table=table, retention_days=branch.retention_days)
+
+    def _properties(self, plan: WritePlan, table: Table) -> Mapping[str, str]:
+        options = {_PROPERTIES[name]: value for name, value in plan.write_options.items() if name in _PROPERTIES}
+        return {**table.metadata.properties, **options}
+
+    def _refuse(self, reason: str | None) -> None:
+        if reason is not None:
+            raise EngineUnfitError.because(self.request.subject, reason)
+
+
+def _change(plan: WritePlan, added: Sequence[Any], spec_id: int) -> DataChange:
+    match plan.action:
+        case Append():
+            return DataChange(added, spec_id)
+        case AppendAlone(base_snapshot_id):
+            return DataChange(added, spec_id, only_upon=(base_snapshot_id,))
+        case _:
+            return DataChange(added, spec_id, replaced=plan.owned)
+
+
+class _Writing:
+    """The rows of a plan on their way to the files: fitted, guarded and counted."""
+
+    def __init__(self, request: WriteRequest, plan: WritePlan, schema: PyIcebergSchema, fitting: Fitting) -> None:
+        """Prepare the filters."""
+        self._request, self._plan, self._fitting = request, plan, fitting
+        self._owned = None if plan.guard is None else _filter(plan.guard.owned, schema)
+        self._counted = {key: _filter(predicate, schema) for key, predicate in plan.counted_partitions}
+        self._rows = self._dropped = 0
+        self._by_partition = dict.fromkeys(self._counted, 0)
+        self._began = self._reported = time.monotonic()
+
+    def chunks(self, rows: HeldRows) -> Iterator[pa.Table]:
+        """Yield the rows that are written, in the table's columns."""
+        for chunk in rows.chunks():
+            fitted = self._fitting.fit(chunk)
+            if self._plan.guard is not None:
+                fitted = self._guarded(fitted, self._plan.guard)
+            self._rows += fitted.num_rows
+            for key, rows_of_key in self._counted.items():
+                self._by_partition[key] += fitted.filter(rows_of_key).num_rows
+            yield fitted
+            self._report()
+
+    def counts(self) -> RowCounts:
+        """Return the counts that the snapshot's summary does not have."""
+        is_counted = self._counted or (self._plan.guard is not None and self._plan.guard.drops)
+        if not is_counted:
+            return RowCounts()
+        return RowCounts(rows=self._rows, dropped=self._dropped, by_partition=self._by_partition)
+
+    def _guarded(self, rows: pa.Table, guard: Guard) -> pa.Table:
+        kept = rows.filter(self._owned)
+        if kept.num_rows == rows.num_rows:
+            return rows
+        if guard.drops:
+            self._dropped += rows.num_rows - kept.num_rows
+            return kept
+        other = rows.filter(~pc.coalesce(self._owned, pc.scalar(False))).slice(0, 1)  # noqa: FBT003
+        shown = ", ".join(f"{name}={_shown(other.column(name)[0].as_py())}" for name in guard.columns)
+        raise FailureKind.ROW_OUTSIDE_PARTITION.refusal(
+            "write", self._request.subject, f"a row with {shown} in the run of {guard.partitions}"
+        )
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self._reported >= REPORT_INTERVAL_SECONDS:
+            self._reported = now
+            written = f"{self._rows} rows written after {now - self._began:.0f} s"
+            self._request.report(f"Writing {self._request.subject}: {written}.")
+
+
+def _filter(predicate: Predicate, schema: PyIcebergSchema) -> pc.Expression:
+    expression = bind(schema, expression_of(predicate), case_sensitive=True)
+    return expression_to_pyarrow(expression, schema)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return value.isoformat() if hasattr(value, "isoformat") and hasattr(value, "tzinfo") else str(value)
+
+
+def _numbers(values: Any) -> Any:
+    """Return dates as days since 1970, and timestamps as microseconds since then."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values

@@ -1,0 +1,124 @@
+"""Chooses the engine that commits an output: Spark for its DataFrames, Arrow for other rows where it can."""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import EngineUnfitError
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
+from dagster_iceberg_spark.table.schema import fold
+from dagster_iceberg_spark.table.snapshot import Commit
+from dagster_iceberg_spark.versions import installed_pyspark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dagster_iceberg_spark.arrow.write.rows import HeldRows
+
+_SPARK: str = "pyspark."
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An output that is committed.
+
+    Args:
+        frame: The Spark DataFrame that was written, or None if Arrow wrote the rows.
+        is_returned: Whether the asset has returned this DataFrame, and not rows of another library.
+        columns: The names of the columns that were written.
+        left_out: The columns that were not written, because the target takes no new ones.
+    """
+
+    commit: Commit
+    frame: Any
+    is_returned: bool
+    columns: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def commit_output(
+    spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any, *, arrow_bytes: int
+) -> Written:
+    """Commit what an asset has returned as exactly one snapshot, or adopt an existing one.
+
+    Rows of other libraries are written by Arrow, unless they need Spark, or have more than `arrow_bytes` bytes.
+
+    Raises:
+        EngineUnfitError: The asset asks for Arrow, which cannot write it.
+    """
+    engine = request.table.options.engine
+    if engine == "spark" or type(obj).__module__.startswith(_SPARK):
+        return _by_spark(spark, catalog, request, obj)
+    from dagster_iceberg_spark.arrow.outputs import arrow_rows
+    from dagster_iceberg_spark.arrow.write.rows import HeldRows
+
+    reader = arrow_rows(obj, subject=request.subject)
+    if reader is None:
+        return _by_spark(spark, catalog, request, obj)  # which rejects it
+    rows = HeldRows.of(reader, limit=arrow_bytes)
+    try:
+        if engine == "auto" and rows.exceeds:
+            raise EngineUnfitError.because(request.subject, f"its rows have more than {arrow_bytes >> 20} MB")
+        return _by_arrow(spark, catalog, request, rows)
+    except EngineUnfitError as error:
+        if engine == "arrow":
+            raise
+        if installed_pyspark() is None:
+            raise EngineUnfitError.refusing(
+                "write",
+                request.subject,
+                expected="Spark to be installed",
+                found=f"that it is not, and {error.reason}",
+                hint="run `pip install 'dagster-iceberg-spark[classic]'`.",
+            ) from None
+        request.report(f"Spark writes {request.subject}: {error.reason}.")
+        return _by_spark(spark, catalog, request, _as_given(rows, obj))
+    finally:
+        rows.close()
+
+
+def _by_arrow(
+    spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, rows: "HeldRows"
+) -> Written:
+    from dagster_iceberg_spark.arrow.write.engine import commit_rows
+
+    left_out = _new_columns(catalog, request, rows.schema.names)
+    taken = rows.without(left_out)
+    commit = commit_rows(catalog, request, taken, is_case_sensitive=spark.is_case_sensitive)
+    return Written(commit, None, is_returned=False, columns=tuple(taken.schema.names), left_out=left_out)
+
+
+def _by_spark(spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any) -> Written:
+    require_pyspark()
+    from dagster_iceberg_spark.spark.read.frames import frame_to_write
+    from dagster_iceberg_spark.spark.write.engine import commit_frame
+
+    with frame_to_write(obj, lambda: spark.iceberg_session, subject=request.subject) as given:
+        left_out = _new_columns(catalog, request, given.columns)
+        frame = given.drop(*left_out) if left_out else given
+        commit = commit_frame(spark.iceberg_session, request, frame)
+        return Written(commit, frame, given is obj, tuple(frame.columns), left_out)
+
+
+def _new_columns(catalog: CatalogDescription, request: WriteRequest, columns: list[str]) -> tuple[str, ...]:
+    """Return the columns that the target does not take. A replay adds no columns to a table."""
+    if request.table.target.may_add_columns:
+        return ()
+    state = look(catalog, request.identifier)
+    renamed = request.table.options.renames.values()
+    known = {fold(name) for name in (*state.schema.names, *renamed)} if state else set()
+    return tuple(name for name in columns if fold(name) not in known)
+
+
+def _as_given(rows: "HeldRows", obj: Any) -> Any:
+    """Return the rows for Spark: what the asset has returned, or the rest of a stream after what was read of it."""
+    if not isinstance(obj, Iterator) and type(obj).__name__ != "RecordBatchReader":
+        return obj
+
+    def batches() -> Generator["pa.RecordBatch", None, None]:
+        yield from rows.all_once()
+
+    return batches()

@@ -1,0 +1,379 @@
+"""Commits data files as one snapshot, without a JVM.
+
+pyiceberg's own snapshot producers copy the metadata whenever they look at it, which takes longer with each snapshot,
+and read every manifest to find the files to remove. They also retry by themselves. Here, pyiceberg writes the
+manifests, and only those are read that may list files to remove.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import ALWAYS_TRUE, ManifestGroupPlanner, Table, TableProperties
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update.snapshot import _ManifestMergeManager
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.expressions import expression_of
+from dagster_iceberg_spark.catalog.files import description_of
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.publication import move_of
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Partitions
+from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+_Evaluator: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DataChange:
+    """What a snapshot changes.
+
+    Args:
+        added: The files that it adds.
+        spec_id: The partition spec of these files.
+        replaced: The rows whose files it removes, or None if it removes none.
+        only_upon: The snapshots of which one must be the head of the branch, or None if any may be.
+    """
+
+    added: Sequence[ManifestDataFile]
+    spec_id: int
+    replaced: BoundScope | None = None
+    only_upon: tuple[int | None, ...] | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The operation as Spark records it (`BaseOverwriteFiles.operation` of Iceberg 1.12)."""
+        if self.replaced is None:
+            return Operation.APPEND
+        return Operation.OVERWRITE if self.added else Operation.DELETE
+
+
+def commit_data(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    branch: str,
+    change: DataChange,
+    properties: Mapping[str, str],
+    *,
+    table: Table,
+    retention_days: int | None = None,
+) -> None:
+    """Commit the change as one snapshot. Other writers' commits of other rows are no conflict.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        branch: The branch that the snapshot is added to.
+        change: What the snapshot changes.
+        properties: The properties of the snapshot.
+        table: The table as it was a moment ago.
+        retention_days: How long the branch is retained if the snapshot is its first, or None for ever.
+
+    Raises:
+        CommitConflictError: Another writer has changed what the plan depends on. Nothing is committed.
+        CatalogUnavailableError: There is no answer to the commit, which may have been made.
+    """
+    uuid_before = table.metadata.table_uuid
+    for retry in range(ATTEMPTS):
+        if retry:
+            wait_for_others(retry)
+            table = known_table(description, identifier, action="write")
+        if table.metadata.table_uuid != uuid_before:
+            raise _conflict(identifier, "the table that was there a moment ago", "another table of its name")
+        with translated_answers(description, action=f"write the manifests of {identifier} in"):
+            commit = _prepared(identifier, table, branch, change, properties, retention_days)
+        try:
+            is_made = commit_table(description, commit)
+        except CommitConflictError:
+            commit.discard()
+            raise
+        if is_made:
+            return
+        commit.discard()
+    raise _conflict(
+        identifier, f"a moment without other commits within {ATTEMPTS} attempts", "commits of other writers"
+    )
+
+
+def _conflict(identifier: TableIdentifier, expected: str, found: str) -> CommitConflictError:
+    return CommitConflictError.refusing(
+        "write", str(identifier), expected=expected, found=found, hint="run the asset again."
+    )
+
+
+def _prepared(
+    identifier: TableIdentifier,
+    table: Table,
+    branch: str,
+    change: DataChange,
+    properties: Mapping[str, str],
+    retention_days: int | None,
+) -> TableCommit:
+    """Write the manifests of the snapshot on top of the branch's head, and return its commit."""
+    ref = table.metadata.refs.get(branch)
+    head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
+    head_id = None if head is None else head.snapshot_id
+    if change.only_upon is not None and head_id not in change.only_upon:
+        raise _conflict(identifier, "no rows of other writers since the rows were read", f"the snapshot {head_id}")
+    files = _SnapshotFiles(table, head)
+    try:
+        snapshot = files.snapshot(identifier, change, properties)
+    except BaseException:
+        files.delete()
+        raise
+    expected_head = AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head_id})
+    move = move_of(table, branch, snapshot.snapshot_id, retention_days=retention_days)
+    return TableCommit(
+        identifier,
+        table,
+        published={},
+        requirements=(AssertTableUUID(uuid=table.metadata.table_uuid), expected_head),
+        updates=(AddSnapshotUpdate(snapshot=snapshot), move),
+        discard=files.delete,
+    )
+
+
+@dataclass(slots=True)
+class _SnapshotFiles:
+    """The manifests and the manifest list of a new snapshot. It is also what pyiceberg merges manifests for."""
+
+    table: Table
+    parent: Snapshot | None
+    snapshot_id: int = field(init=False)
+    _paths: list[str] = field(default_factory=list)
+    _commit_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.snapshot_id = self.table.metadata.new_snapshot_id()
+
+    def snapshot(self, identifier: TableIdentifier, change: DataChange, properties: Mapping[str, str]) -> Snapshot:
+        """Write the files of the snapshot, and return it."""
+        metadata = self.table.metadata
+        kept, removed = self._kept_and_removed(identifier, change.replaced)
+        manifests = self._merged([*self._added(change), *kept])
+        sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else None
+        path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")
+        parent_id = None if self.parent is None else self.parent.snapshot_id
+        with write_manifest_list(
+            format_version=metadata.format_version,
+            output_file=self.table.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent_id,
+            sequence_number=sequence_number,
+            avro_compression=self._compression,
+        ) as writer:
+            writer.add_manifests(manifests)
+        return Snapshot.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "parent-snapshot-id": parent_id,
+                "sequence-number": sequence_number,
+                "manifest-list": path,
+                "summary": self._summary(change, removed, properties),
+                "schema-id": metadata.current_schema_id,
+            }
+        )
+
+    def delete(self) -> None:
+        """Delete the files, which no snapshot of the table has."""
+        for path in self._paths:
+            with suppress(Exception):  # of any store; an orphan takes up space and does no other harm
+                self.table.io.delete(path)
+
+    def _kept_and_removed(
+        self, identifier: TableIdentifier, replaced: BoundScope | None
+    ) -> tuple[list[ManifestFile], list[ManifestDataFile]]:
+        """Return the manifests of the parent without files of the replaced rows, and these files."""
+        kept, removed = list[ManifestFile](), list[ManifestDataFile]()
+        manifests = [] if self.parent is None else self.parent.manifests(self.table.io)
+        finder = None if replaced is None else _ReplacedFiles(self.table, replaced)
+        for manifest in manifests:
+            if not (manifest.has_added_files() or manifest.has_existing_files()):
+                continue
+            if finder is None or manifest.content != ManifestContent.DATA or not finder.may_be_in(manifest):
+                kept.append(manifest)
+                continue
+            entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
+            going = {entry.data_file.file_path for entry in entries if finder.replaces(identifier, entry.data_file)}
+            if not going:
+                kept.append(manifest)
+                continue
+            removed += [entry.data_file for entry in entries if entry.data_file.file_path in going]
+            kept.append(self._rewritten(manifest, entries, going))
+        return kept, removed
+
+    def _rewritten(self, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: set[str]) -> ManifestFile:
+        """Return the manifest with some of its files marked as deleted by this snapshot."""
+        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for entry in entries:
+                is_going = entry.data_file.file_path in going
+                writer.add_entry(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.DELETED if is_going else ManifestEntryStatus.EXISTING,
+                        snapshot_id=self.snapshot_id if is_going else entry.snapshot_id,
+                        sequence_number=entry.sequence_number,
+                        file_sequence_number=entry.file_sequence_number,
+                        data_file=entry.data_file,
+                    )
+                )
+        return writer.to_manifest_file()
+
+    def _added(self, change: DataChange) -> list[ManifestFile]:
+        if not change.added:
+            return []
+        with self.new_manifest_writer(self.spec(change.spec_id)) as writer:
+            for file in change.added:
+                writer.add_entry(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=self.snapshot_id,
+                        sequence_number=None,
+                        file_sequence_number=None,
+                        data_file=file,
+                    )
+                )
+        return [writer.to_manifest_file()]
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Merge small manifests as an append of pyiceberg does, by the table's properties."""
+        properties = self.table.metadata.properties
+        merge: Any = _ManifestMergeManager(
+            target_size_bytes=property_as_int(
+                properties,
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+            )
+            or 0,
+            min_count_to_merge=property_as_int(
+                properties, TableProperties.MANIFEST_MIN_MERGE_COUNT, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT
+            )
+            or 0,
+            merge_enabled=property_as_bool(
+                properties, TableProperties.MANIFEST_MERGE_ENABLED, default=_MERGES_BY_DEFAULT
+            ),
+            snapshot_producer=self,  # type: ignore[arg-type]
+        )
+        of_data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+        return [*merge.merge_manifests(of_data), *(item for item in manifests if item.content != ManifestContent.DATA)]
+
+    def _summary(
+        self, change: DataChange, removed: Sequence[ManifestDataFile], properties: Mapping[str, str]
+    ) -> Summary:
+        metadata = self.table.metadata
+        schema, specs = metadata.schema(), metadata.specs()
+        counts = SnapshotSummaryCollector(
+            int(metadata.properties.get(TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, _PARTITION_SUMMARIES))
+        )
+        for file in change.added:
+            counts.add_file(data_file=file, partition_spec=specs[change.spec_id], schema=schema)
+        for file in removed:
+            counts.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
+        return update_snapshot_summaries(
+            summary=Summary(operation=change.operation, **counts.build(), **properties),
+            previous_summary=None if self.parent is None else self.parent.summary,
+        )
+
+    # What pyiceberg's merging of manifests asks a producer for.
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        return self.table.metadata.specs()[spec_id]
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        metadata = self.table.metadata
+        return write_manifest(
+            format_version=metadata.format_version,
+            spec=spec,
+            schema=metadata.schema(),
+            output_file=self.table.io.new_output(self._new_path(f"{self._commit_id}-m{next(self._numbers)}.avro")),
+            snapshot_id=self.snapshot_id,
+            avro_compression=self._compression,
+        )
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, *, discard_deleted: bool = True) -> list[ManifestEntry]:
+        return manifest.fetch_manifest_entry(self.table.io, discard_deleted=discard_deleted)
+
+    @property
+    def _compression(self) -> Any:
+        properties = self.table.metadata.properties
+        return properties.get(TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
+
+    def _new_path(self, name: str) -> str:
+        path = self.table.location_provider().new_metadata_location(name)
+        self._paths.append(path)
+        return path
+
+
+_MERGES_BY_DEFAULT: Final = True
+"""Iceberg's default of `commit.manifest-merge.enabled`; pyiceberg's is false."""
+_PARTITION_SUMMARIES: Final = 0
+
+
+class _ReplacedFiles:
+    """Finds the files that hold replaced rows, by their partitions and metrics."""
+
+    def __init__(self, table: Table, replaced: BoundScope) -> None:
+        """Prepare the evaluators."""
+        self._replaced = replaced
+        self._described = description_of(table, replaced.columns)
+        has_transforms = any(isinstance(item, Partitions) for box in replaced.boxes for item in box)
+        rows = ALWAYS_TRUE if has_transforms else expression_of(replaced.predicate())
+        planner: Any = ManifestGroupPlanner(table.metadata, table.io, row_filter=rows)
+        self._manifests: dict[int, _Evaluator] = {}
+        self._partitions: dict[int, _Evaluator] = {}
+        self._metrics: _Evaluator = planner._build_metrics_evaluator()  # noqa: SLF001 - no public call evaluates a file
+        self._of_manifests = planner._build_manifest_evaluator  # noqa: SLF001
+        self._of_partitions = planner._build_partition_evaluator  # noqa: SLF001
+
+    def may_be_in(self, manifest: ManifestFile) -> bool:
+        """Return whether the manifest may list such files."""
+        spec_id = manifest.partition_spec_id
+        if spec_id not in self._manifests:
+            self._manifests[spec_id] = _guarded(partial(self._of_manifests, spec_id))
+        return bool(self._manifests[spec_id](manifest))
+
+    def replaces(self, identifier: TableIdentifier, file: ManifestDataFile) -> bool:
+        """Return whether the file holds replaced rows, and no others.
+
+        Raises:
+            CommitConflictError: It holds others too. Another writer has added it since the write was planned.
+        """
+        if file.spec_id not in self._partitions:
+            self._partitions[file.spec_id] = _guarded(partial(self._of_partitions, file.spec_id))
+        if not self._partitions[file.spec_id](file) or not self._metrics(file):
+            return False
+        left = within_file(self._replaced, self._described(file))
+        if not left.boxes:
+            return False
+        if not left.is_whole_table:
+            raise _conflict(identifier, "files of the replaced rows alone", f"{file.file_path}, which holds others too")
+        return True
+
+
+def _guarded(build: Any) -> _Evaluator:
+    """Return the evaluator; where pyiceberg cannot project the filter (`calendar_edges`), one that accepts all."""
+    try:
+        return build()
+    except OverflowError:
+        return lambda _: True

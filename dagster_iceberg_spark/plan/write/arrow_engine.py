@@ -1,0 +1,77 @@
+"""What a write needs Spark for. Without such a reason, Arrow can execute the plan."""
+
+from typing import Final
+
+from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
+from dagster_iceberg_spark.plan.write.definition import wanted_properties
+from dagster_iceberg_spark.plan.write.draft import WriteDraft
+from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
+from dagster_iceberg_spark.table.partitioning import SortField
+from dagster_iceberg_spark.table.schema import IcebergType, types_within
+
+_OPTIONS: Final = frozenset(
+    {
+        "target-file-size-bytes",
+        "compression-codec",
+        "compression-level",
+        "fanout-enabled",
+        "distribution-mode",
+        "advisory-partition-size",
+        "use-table-distribution-and-ordering",
+    }
+)
+"""The write options that Arrow follows, or that concern only how Spark distributes rows over its tasks."""
+_PROPERTIES: Final = ("write.parquet.bloom-filter", "write.parquet.row-group-size-bytes", "encryption.")
+_FORMAT: Final = "write.format.default"
+_WRITTEN: Final = frozenset(
+    {"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary", "unknown"}
+)
+
+
+def unfit_for_arrow(draft: WriteDraft) -> str | None:  # noqa: PLR0911 - one for each reason
+    """Return why Arrow cannot write the draft, or None if it can."""
+    options, state = draft.request.options, draft.state
+    if options.merges:
+        return "it merges rows"
+    version = max(options.format_version or 0, 0 if state is None else state.format_version)
+    if version >= ROW_LINEAGE_VERSION:
+        return f"the table has format version {version}, which pyiceberg does not write"
+    properties = {**(state.properties if state else {}), **wanted_properties(options)}
+    if properties.get(_FORMAT, "parquet").lower() != "parquet":
+        return f"its data files are in the format {properties[_FORMAT]}"
+    unknown = [name for name in properties if name.startswith(_PROPERTIES)]
+    if unknown:
+        return f"pyarrow does not write files as the table property {unknown[0]} asks"
+    unknown = sorted(options.write_options.keys() - _OPTIONS)
+    if unknown:
+        return f"the write option {unknown[0]} is Spark's"
+    order = state.sort_order if state is not None and options.sort_by is None else options.sort_by or ()
+    if any(not _is_plain(item) for item in order):
+        return "the table's sort order has transforms"
+    stored = (*(state.schema if state else ()), *draft.columns)
+    unwritten = next((field for field in stored if not _is_written(field.type)), None)
+    if unwritten is not None:
+        return f"the column {unwritten.name!r} of type {unwritten.type} needs a conversion"
+    base = state.base(draft.request.branch) if state else None
+    if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):
+        return "the column of its partitions is new in the table"
+    return None
+
+
+def unfit_plan(plan: WritePlan) -> str | None:
+    """Return why Arrow cannot execute a plan whose draft it can, or None if it can."""
+    if isinstance(plan.action, Merge):
+        return "it merges rows"
+    if plan.carries_over:
+        return "files of the replaced rows hold rows of other partitions too"
+    return None
+
+
+def _is_plain(item: SortField) -> bool:
+    return item.transform == "identity"
+
+
+def _is_written(kind: IcebergType) -> bool:
+    """Return whether Arrow has values of the type as `arrow_rows` converts them, at every depth."""
+    primitives = (str(item) for item in types_within(kind) if "<" not in str(item))
+    return all(name in _WRITTEN or name.startswith("decimal") for name in primitives)
