@@ -277,10 +277,14 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
 
     @property
     def is_case_sensitive(self) -> bool:
-        """Whether names of columns are compared with their case. This starts no session."""
+        """Whether names of columns are compared with their case. This starts no session.
+
+        Without a session, it is `spark.sql.caseSensitive` of the configuration that says so.
+        """
         if self._session is not None:
             return bool(self._session.is_case_sensitive)
-        return self.spark_config.get("spark.sql.caseSensitive", "false").lower() == "true"
+        configured = {**(getattr(self.pyspark, "spark_config", None) or {}), **self.spark_config}
+        return str(configured.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
     @property
     def spark_session(self) -> "Session":

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -48,9 +49,11 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
     catalog = open_catalog(description)
     _create_namespace(description, identifier, create.creation)
     placed = create.creation.location
-    location = create.location or (default_location if placed is None else placed.location_of)(
-        identifier, description.warehouse
-    )
+    location_of = default_location if placed is None else placed.location_of
+    location = create.location or location_of(identifier, description.warehouse)
+    if location is None and isinstance(catalog, SqlCatalog) and description.warehouse is not None:
+        # As `JdbcCatalog` of Iceberg's Java library. pyiceberg joins the levels of the namespace by dots.
+        location = "/".join((description.warehouse.rstrip("/"), *identifier.parts))
     columns = _schema(create)
     # Iceberg's Java library records the codec in new tables too (`TableMetadata.persistedProperties` of 1.12).
     properties = {_CODEC: "zstd", **_distribution(create.sort_by, is_partitioned=bool(create.spec.fields))}

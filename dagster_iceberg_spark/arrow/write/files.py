@@ -32,13 +32,18 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
+
 _ROWS_OF_GROUP: Final = 1024 * 1024
 _FLOATS: Final = (pa.float32(), pa.float64())
 
 
 def stored_schema(table: Table) -> pa.Schema:
-    """Return the table's columns as Arrow types with field ids, which files are written with."""
-    schema = sanitize_column_names(table.schema())
+    """Return the table's columns as Arrow types with field ids."""
+    return _arrow_schema(table.schema())
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_slim_field(item) for item in schema_to_pyarrow(schema, include_field_ids=True)])
 
 
@@ -135,7 +140,7 @@ class DataFiles:
         try:
             for chunk in chunks:
                 for rows in _row_groups(self._sorted(chunk)):
-                    writer = writer or _FileWriter.open(self, key, rows.schema)
+                    writer = writer or _FileWriter.open(self, key)
                     writer.write(rows)
                     if writer.size >= target:
                         files.append(writer.close())
@@ -178,16 +183,17 @@ class _FileWriter:
     path: str
     stream: Any
     writer: parquet.ParquetWriter
+    schema: pa.Schema  # with the names that the file has
     nans: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, files: DataFiles, key: PartitionKey | None, schema: pa.Schema) -> "_FileWriter":
+    def open(cls, files: DataFiles, key: PartitionKey | None) -> "_FileWriter":
         path = files.new_path(key)
         stream: Any = files.table.io.new_output(path).create(overwrite=True)
         options = _get_parquet_writer_kwargs(dict(files.properties))
-        return cls(
-            files, key, path, stream, parquet.ParquetWriter(stream, schema, store_decimal_as_integer=True, **options)
-        )
+        schema = _arrow_schema(sanitize_column_names(files.table.schema()))  # as Spark names columns in files
+        writer = parquet.ParquetWriter(stream, schema, store_decimal_as_integer=True, **options)
+        return cls(files, key, path, stream, writer, schema)
 
     @property
     def size(self) -> int:
@@ -196,10 +202,15 @@ class _FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Write a row group."""
-        for item in rows.schema:
+        for item, values in zip(rows.schema, rows.columns, strict=True):
             if item.type in _FLOATS:
                 field_id = int(item.metadata[b"PARQUET:field_id"])
-                self.nans[field_id] = self.nans.get(field_id, 0) + (pc.sum(pc.is_nan(rows[item.name])).as_py() or 0)
+                self.nans[field_id] = self.nans.get(field_id, 0) + (pc.sum(pc.is_nan(values)).as_py() or 0)
+        if not rows.schema.equals(self.schema):
+            columns = [
+                _renamed(_whole(values), item.type) for item, values in zip(self.schema, rows.columns, strict=True)
+            ]
+            rows = pa.Table.from_arrays(columns, schema=self.schema)
         self.writer.write_table(rows, row_group_size=_ROWS_OF_GROUP)
 
     def close(self) -> DataFile:
@@ -285,6 +296,21 @@ def _column(rows: pa.Table, schema: Schema, field_id: int) -> Any:
 
 def _whole(values: Any) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _renamed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values with the names of the fields that another type of the same structure has."""
+    if values.type.equals(kind):
+        return values
+    mask = values.is_null() if values.null_count else None
+    if pa.types.is_struct(kind):
+        parts = [_renamed(part, field.type) for part, field in zip(values.flatten(), kind, strict=True)]
+        fields = [field.with_nullable(True) for field in kind]  # noqa: FBT003 - NULL where the struct is
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+    if pa.types.is_map(kind):
+        parts = [_renamed(values.keys, kind.key_type), _renamed(values.items, kind.item_type)]
+        return with_parts(values, parts, kind)
+    return with_parts(values, [_renamed(values.values, kind.value_type)], kind)
 
 
 def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:

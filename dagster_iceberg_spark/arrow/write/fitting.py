@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
@@ -24,10 +24,24 @@ class Fitting:
     """
 
     def __init__(self, given: Schema, names: StoredNames, stored: pa.Schema, plan: WritePlan) -> None:
-        """Match the columns."""
+        """Match the columns.
+
+        Raises:
+            CommitConflictError: The table no longer has one of them.
+        """
         self._held = names.of_schema(given)
         self._stored, self._subject = stored, str(plan.identifier)
         self._required = {*plan.required, *(field.name for field in stored if not field.nullable)}
+        self._places = [_place(self._held.fields, wanted.name, self._held) for wanted in stored]
+        left = [field.name for place, field in enumerate(self._held) if place not in self._places]
+        if left:
+            raise CommitConflictError.refusing(
+                "write",
+                self._subject,
+                expected=f"the column {left[0]!r}, which was there when the write was planned",
+                found="none: another writer has dropped or renamed it",
+                hint="run the asset again.",
+            )
 
     def fit(self, rows: pa.Table) -> pa.Table:
         """Return the rows in the table's columns.
@@ -37,8 +51,7 @@ class Fitting:
             SchemaMismatchError: A value does not fit the table's type.
         """
         columns = []
-        for wanted in self._stored:
-            place = _place(self._held.fields, wanted.name, self._held)
+        for wanted, place in zip(self._stored, self._places, strict=True):
             if place is None:
                 values = pa.nulls(rows.num_rows, wanted.type)
             else:
