@@ -32,9 +32,10 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import description_of
-from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.look import translated_answers
 from dagster_iceberg_spark.catalog.publication import move_of
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
@@ -98,7 +99,7 @@ def commit_data(
     for retry in range(ATTEMPTS):
         if retry:
             wait_for_others(retry)
-            table = known_table(description, identifier, action="write")
+            table = table_to_commit_to(description, identifier, action="write")
         if table.metadata.table_uuid != uuid_before:
             raise _conflict(identifier, "the table that was there a moment ago", "another table of its name")
         with translated_answers(description, action=f"write the manifests of {identifier} in"):

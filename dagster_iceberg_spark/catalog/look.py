@@ -333,6 +333,12 @@ _GZIP = b"\x1f\x8b"
 
 def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> dict[str, Any] | None:
     """Return the table's metadata document, or None if the catalog has no such table."""
+    found = pointed_document(catalog, identifier)
+    return None if found is None else found[1]
+
+
+def pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> tuple[str, dict[str, Any]] | None:
+    """Return where the table's metadata document is, and the document, or None if the catalog has no such table."""
     location = _pointer(catalog, identifier)
     if location is None:
         return None
@@ -351,7 +357,7 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
         raise _damage(identifier, location, first_line(error)) from error
     if not isinstance(document, dict):
         raise _damage(identifier, location, f"a {type(document).__name__} in place of a JSON object")
-    return document
+    return location, document
 
 
 def pointed_location(catalog: Catalog, identifier: TableIdentifier) -> str | None:

@@ -6,7 +6,7 @@ after the other. The configuration of the catalog says whether it does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.publication.staged_rows import PublishedSnapshot
@@ -98,6 +99,8 @@ def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
 
     def committed() -> bool:
         catalog = commit.table.catalog
+        if isinstance(catalog, SqlCatalog):
+            return _has_no_conflict(lambda: _commit_by_sql(catalog, [commit]))
         is_made = _has_no_conflict(lambda: catalog.commit_table(commit.table, commit.requirements, commit.updates))
         return is_made or _is_made(catalog, commit)
 
@@ -160,20 +163,27 @@ def _has_no_conflict(commit: Callable[[], object]) -> bool:
 
 def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
     """Write the new metadata of all tables, then move their pointers in one transaction."""
-    written: list[tuple[Table, Table]] = []
+    written: list[tuple[TableIdentifier, StagedMetadata]] = []
     with ExitStack() as stack:
         stack.callback(_delete_metadata, written)
         for commit in commits:
-            table = catalog.load_table(commit.identifier.parts)
-            # As `SqlCatalog.commit_table` of pyiceberg 0.12, which moves the pointer of one table.
-            new: Table = catalog._update_and_stage_table(table, table.name(), commit.requirements, commit.updates)  # noqa: SLF001
-            written.append((table, new))
-            catalog._write_metadata(new.metadata, new.io, new.metadata_location)  # noqa: SLF001
+            staged = stage(catalog, commit.identifier, commit.requirements, commit.updates)
+            written.append((commit.identifier, staged or _stage_by_pyiceberg(catalog, commit)))
         with Session(catalog.engine) as session:
-            for table, new in written:
-                _move_pointer(session, catalog.name, table, new)
+            for identifier, metadata in written:
+                _move_pointer(session, catalog.name, identifier, metadata)
             stack.pop_all()  # the database may make a commit whose answer is lost
             session.commit()
+    for _, metadata in written:
+        metadata.delete_outdated()
+
+
+def _stage_by_pyiceberg(catalog: SqlCatalog, commit: TableCommit) -> StagedMetadata:
+    table = catalog.load_table(commit.identifier.parts)
+    # As `SqlCatalog.commit_table` of pyiceberg 0.12, which moves the pointer of one table.
+    new: Table = catalog._update_and_stage_table(table, table.name(), commit.requirements, commit.updates)  # noqa: SLF001
+    catalog._write_metadata(new.metadata, new.io, new.metadata_location)  # noqa: SLF001
+    return StagedMetadata(new.io, table.metadata_location, new.metadata_location)
 
 
 def _require_transactions(description: CatalogDescription, catalog: RestCatalog) -> None:
@@ -209,24 +219,22 @@ def _commit_by_rest(catalog: RestCatalog, commits: Sequence[TableCommit]) -> Non
         _handle_non_200_response(error, {409: CommitFailedException, **unknown})
 
 
-def _delete_metadata(written: Sequence[tuple[Table, Table]]) -> None:
-    """Delete metadata files that no table has. A file that cannot be deleted takes up space and does no other harm."""
-    for _, new in written:
-        with suppress(Exception):  # of any store; the error that led here is the one to raise
-            new.io.delete(new.metadata_location)
+def _delete_metadata(written: Sequence[tuple[TableIdentifier, StagedMetadata]]) -> None:
+    """Delete metadata files that no table has."""
+    for _, metadata in written:
+        metadata.delete()
 
 
-def _move_pointer(session: Session, catalog_name: str, table: Table, new: Table) -> None:
-    *namespace, name = table.name()
+def _move_pointer(session: Session, catalog_name: str, identifier: TableIdentifier, metadata: StagedMetadata) -> None:
     moved: Any = session.execute(
         update(IcebergTables)
         .where(
             IcebergTables.catalog_name == catalog_name,
-            IcebergTables.table_namespace == Catalog.namespace_to_string(tuple(namespace)),
-            IcebergTables.table_name == name,
-            IcebergTables.metadata_location == table.metadata_location,
+            IcebergTables.table_namespace == Catalog.namespace_to_string(identifier.namespace),
+            IcebergTables.table_name == identifier.name,
+            IcebergTables.metadata_location == metadata.before,
         )
-        .values(metadata_location=new.metadata_location, previous_metadata_location=table.metadata_location)
+        .values(metadata_location=metadata.location, previous_metadata_location=metadata.before)
     )
     if moved.rowcount < 1:
-        raise CommitFailedException(f"another writer has committed to {'.'.join(table.name())}")
+        raise CommitFailedException(f"another writer has committed to {identifier}")

@@ -23,8 +23,9 @@ from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
-from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import CatalogUnavailableError, DataError, EngineUnfitError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
@@ -139,7 +140,7 @@ class ArrowEngine:
 
     def write(self, plan: WritePlan, names: StoredNames) -> RowCounts:
         """Write data files, and commit them as one snapshot. Without a commit, the files are deleted."""
-        table = known_table(self.catalog, plan.identifier, action="write")
+        table = table_to_commit_to(self.catalog, plan.identifier, action="write")
         files = DataFiles(
             table, self._properties(plan, table), is_sorted=plan.write_options.get(_USES_ORDER) != "false"
         )
@@ -195,7 +196,7 @@ class ArrowEngine:
 
     def _begin_branch(self, identifier: TableIdentifier, branch: CreateBranch) -> None:
         """Begin a branch of a table without snapshots with an empty one, as Iceberg's Java library does."""
-        table = known_table(self.catalog, identifier, action="write")
+        table = table_to_commit_to(self.catalog, identifier, action="write")
         empty = DataChange((), table.metadata.default_spec_id, only_upon=(None,))
         commit_data(self.catalog, identifier, branch.name, empty, {}, table=table, retention_days=branch.retention_days)
 

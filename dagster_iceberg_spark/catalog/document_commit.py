@@ -1,0 +1,194 @@
+"""Commits to a SQL catalog on the metadata document itself, so that a long history costs the parsing of JSON alone.
+
+pyiceberg would create an object for each snapshot, copy all of them for each update, and keep every metadata file,
+whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration").
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document import is_in_current_form
+from dagster_iceberg_spark.catalog.look import (
+    call_catalog,
+    known_table,
+    open_catalog,
+    paused_collection,
+    pointed_document,
+)
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+
+_FORMAT: Final = 2
+_KEPT: Final = "write.metadata.previous-versions-max"
+_DELETES: Final = "write.metadata.delete-after-commit.enabled"
+_CODEC: Final = "write.metadata.compression-codec"
+_UPDATES: Final = (AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotRefUpdate)
+_REQUIREMENTS: Final = (AssertTableUUID, AssertRefSnapshotId)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMetadata:
+    """A new metadata file that the catalog does not point to yet.
+
+    Args:
+        before: The location of the current metadata file.
+        location: The location of the new one.
+        outdated: The metadata files that the table no longer needs once the catalog points to the new one.
+    """
+
+    io: FileIO
+    before: str
+    location: str
+    outdated: tuple[str, ...] = ()
+
+    def delete(self) -> None:
+        """Delete the new file. If this fails, it takes up space and does no other harm."""
+        with suppress(Exception):
+            self.io.delete(self.location)
+
+    def delete_outdated(self) -> None:
+        """Delete the metadata files that the commit has made superfluous."""
+        for path in self.outdated:
+            with suppress(Exception):
+                self.io.delete(path)
+
+
+def stage(
+    catalog: SqlCatalog,
+    identifier: TableIdentifier,
+    requirements: Sequence[TableRequirement],
+    updates: Sequence[TableUpdate],
+) -> StagedMetadata | None:
+    """Write the new metadata of a commit of snapshots and refs. Return None if pyiceberg has to do it.
+
+    Raises:
+        CommitFailedException: The table no longer meets the requirements.
+    """
+    if not all(isinstance(update, _UPDATES) for update in updates):
+        return None
+    if not all(isinstance(requirement, _REQUIREMENTS) for requirement in requirements):
+        return None
+    found = pointed_document(catalog, identifier)
+    if found is None or not _is_editable(found[1]):
+        return None
+    before, document = found
+    _require(document, requirements)
+    with paused_collection():
+        changed = {**document, **_changes(document, updates, before)}
+        provider = load_location_provider(document["location"], document.get("properties") or {})
+        version = catalog._parse_metadata_version(before) + 1  # noqa: SLF001 - as pyiceberg numbers metadata files
+        location = provider.new_table_metadata_file_location(version)
+        io = catalog._load_file_io(document.get("properties") or {}, location)  # noqa: SLF001
+        with io.new_output(location).create(overwrite=True) as stream:
+            stream.write(to_json(changed))
+    log = {item["metadata-file"] for item in changed["metadata-log"]}
+    deletes = (document.get("properties") or {}).get(_DELETES, "false").lower() == "true"
+    logged = [item["metadata-file"] for item in document.get("metadata-log") or () if deletes]
+    return StagedMetadata(io, before, location, tuple(path for path in logged if path not in log))
+
+
+def table_to_commit_to(description: CatalogDescription, identifier: TableIdentifier, *, action: str) -> Table:
+    """Return the table with the snapshots that its refs point to. Only a SQL catalog can leave the others out."""
+    catalog = open_catalog(description)
+    if not isinstance(catalog, SqlCatalog):
+        return known_table(description, identifier, action=action)
+
+    def read() -> Table | None:
+        found = pointed_document(catalog, identifier)
+        if found is None or not _is_editable(found[1]):
+            return None
+        location, document = found
+        heads = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
+        snapshots = [item for item in document.get("snapshots") or () if item["snapshot-id"] in heads]
+        trimmed = {**document, "snapshots": snapshots, "snapshot-log": [], "metadata-log": []}
+        metadata = TableMetadataUtil.parse_obj(trimmed)
+        io = catalog._load_file_io(metadata.properties, location)  # noqa: SLF001
+        return Table(identifier.parts, metadata, location, io, catalog)
+
+    return call_catalog(description, read, action=f"look at {identifier} in") or known_table(
+        description, identifier, action=action
+    )
+
+
+def _is_editable(document: dict[str, Any]) -> bool:
+    properties = document.get("properties") or {}
+    is_plain = properties.get(_CODEC, "none").lower() == "none"
+    return document.get("format-version") == _FORMAT and is_plain and is_in_current_form(document)
+
+
+def _require(document: dict[str, Any], requirements: Sequence[TableRequirement]) -> None:
+    refs = document.get("refs") or {}
+    for requirement in requirements:
+        if isinstance(requirement, AssertTableUUID) and str(requirement.uuid) != document.get("table-uuid"):
+            raise CommitFailedException(f"another table: {document.get('table-uuid')}")
+        if isinstance(requirement, AssertRefSnapshotId):
+            found = refs.get(requirement.ref, {}).get("snapshot-id")
+            if found != requirement.snapshot_id:
+                raise CommitFailedException(f"{requirement.ref} is at {found}, and not at {requirement.snapshot_id}")
+
+
+def _changes(document: dict[str, Any], updates: Sequence[TableUpdate], before: str) -> dict[str, Any]:
+    """Return the changed fields of the document (Iceberg spec, "Table Metadata Fields")."""
+    now = int(time.time() * 1000)
+    snapshots, refs = list(document.get("snapshots") or ()), dict(document.get("refs") or {})
+    changed: dict[str, Any] = {"last-updated-ms": max(now, document["last-updated-ms"])}
+    for update in updates:
+        match update:
+            case AddSnapshotUpdate(snapshot=snapshot):
+                if (snapshot.sequence_number or 0) <= changed.get(
+                    "last-sequence-number", document["last-sequence-number"]
+                ):
+                    raise CommitFailedException("another commit has taken the sequence number")
+                snapshots.append(from_json(snapshot.model_dump_json(by_alias=True, exclude_none=True)))
+                changed |= {
+                    "last-sequence-number": snapshot.sequence_number,
+                    "last-updated-ms": max(snapshot.timestamp_ms, document["last-updated-ms"]),
+                }
+            case SetSnapshotRefUpdate():
+                refs[update.ref_name] = dict(_ref(update))
+                if update.ref_name == MAIN_BRANCH:
+                    entry = {"snapshot-id": update.snapshot_id, "timestamp-ms": changed["last-updated-ms"]}
+                    log = changed.get("snapshot-log", document.get("snapshot-log") or [])
+                    changed |= {"current-snapshot-id": update.snapshot_id, "snapshot-log": [*log, entry]}
+            case RemoveSnapshotRefUpdate():
+                refs.pop(update.ref_name, None)
+    known = {item["snapshot-id"] for item in snapshots}
+    if any(ref["snapshot-id"] not in known for ref in refs.values()):
+        raise CommitFailedException("a snapshot of the commit has expired")
+    kept = int((document.get("properties") or {}).get(_KEPT, "100"))
+    entry = {"metadata-file": before, "timestamp-ms": document["last-updated-ms"]}
+    log = [*(document.get("metadata-log") or ()), entry][-kept:]
+    return {**changed, "snapshots": snapshots, "refs": refs, "metadata-log": log}
+
+
+def _ref(update: SetSnapshotRefUpdate) -> Iterator[tuple[str, Any]]:
+    yield "snapshot-id", update.snapshot_id
+    yield "type", update.type
+    for name, value in (
+        ("max-ref-age-ms", update.max_ref_age_ms),
+        ("max-snapshot-age-ms", update.max_snapshot_age_ms),
+        ("min-snapshots-to-keep", update.min_snapshots_to_keep),
+    ):
+        if value is not None:
+            yield name, value
