@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -83,6 +84,8 @@ def _engine_of(item: pytest.Item) -> str:
 
 def _when(item: pytest.Item, engine: str, *, is_first: bool) -> pytest.MarkDecorator | None:
     """Return the mark of a case, or None for `make test`."""
+    if engine == "arrow":
+        return pytest.mark.full if is_first else pytest.mark.slow
     if engine != "connect" or "engine" not in getattr(item, "fixturenames", ()):
         return None if is_first else pytest.mark.full
     each = item.get_closest_marker("each_engine")
@@ -109,6 +112,19 @@ def pytest_sample_grids(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def pytest_leave_out_arrow(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Run only the tests of the core's behavior by Arrow, but not those with the mark `by_spark`."""
+    is_left_out = [_engine_of(item) == "arrow" and not _is_for_arrow(item) for item in items]
+    config.hook.pytest_deselected(items=list(compress(items, is_left_out)))
+    items[:] = [item for item, is_left in zip(items, is_left_out, strict=True) if not is_left]
+
+
+def _is_for_arrow(item: pytest.Item) -> bool:
+    uses_lake = "lake" in getattr(item, "fixturenames", ())
+    return "behaviour" in item.path.parts and uses_lake and item.get_closest_marker("by_spark") is None
+
+
 @pytest.hookimpl(trylast=True)  # after the tests have been selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests without an engine first. Give the JVM the jars that the selected tests need."""
@@ -130,9 +146,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.pluginmanager.unregister(name="hypothesispytest")
 
 
-@pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect)])
+@pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect), "arrow"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Run the test in a classic session and on Spark Connect."""
+    """Run the test in a classic session, on Spark Connect, and with rows that Arrow writes where it can.
+
+    With Arrow, the DataFrames of a classic session become Arrow tables before the IO manager stores them.
+    """
     return str(request.param)
 
 
@@ -174,11 +193,11 @@ def opened(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest
 
 
 @pytest.fixture
-def lake(opened: Opened) -> "Iterator[Lake]":
+def lake(opened: Opened, engine: str) -> "Iterator[Lake]":
     """An empty lake on SQLite and local files."""
     from tests.lakes import open_emptied_lake
 
-    yield from open_emptied_lake(*opened)
+    yield from open_emptied_lake(*opened, by_arrow=engine == "arrow")
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ class Lake:
     def with_options(self, **options: Any) -> "Lake":
         """Return the same lake with an IO manager that has other options."""
         given = {"namespace": "db", **mirror_options(self.directory), **options}
-        io_manager = IcebergPySparkIOManager(spark=self.spark, **given)
+        io_manager = type(self.io_manager)(spark=self.spark, **given)
         return Lake(self.spark, io_manager, self.instance, self.directory)
 
     def materialize(self, *assets: Any, raise_on_error: bool = True, **kwargs: Any) -> dg.ExecuteInProcessResult:
@@ -343,19 +343,29 @@ def empty(directory: Path) -> None:
             database.execute(f"delete from {table}")
 
 
-def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
+class ArrowIOManager(IcebergPySparkIOManager):
+    """Stores the rows of DataFrames as Arrow tables, which Arrow writes where it can."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        if hasattr(obj, "isStreaming") and not obj.isStreaming:
+            obj = arrow_of(obj)
+        super().handle_output(context, obj)
+
+
+def open_lake(catalog: Any, directory: Path, remote: str | None, *, by_arrow: bool = False) -> Iterator[Lake]:
     """Yield a lake on the catalog and close its session afterwards, unless another resource uses it too."""
     spark = spark_on(catalog, remote)
-    io_manager = IcebergPySparkIOManager(spark=spark, namespace="db", **mirror_options(directory))
+    kind = ArrowIOManager if by_arrow else IcebergPySparkIOManager
+    io_manager = kind(spark=spark, namespace="db", **mirror_options(directory))
     with dg.DagsterInstance.ephemeral() as instance:
         yield Lake(spark, io_manager, instance, directory)
     release(spark)
 
 
-def open_emptied_lake(directory: Path, remote: str | None) -> Iterator[Lake]:
+def open_emptied_lake(directory: Path, remote: str | None, *, by_arrow: bool = False) -> Iterator[Lake]:
     """Yield the lake in this directory without the tables of earlier tests."""
     empty(directory)
-    yield from open_lake(sqlite_in(directory), directory, remote)
+    yield from open_lake(sqlite_in(directory), directory, remote, by_arrow=by_arrow)
 
 
 @contextmanager

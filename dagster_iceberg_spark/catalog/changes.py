@@ -20,6 +20,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -142,16 +143,29 @@ def _stage(transaction: Transaction, change: TableUpdate) -> None:
             with transaction.update_spec() as spec:
                 spec.rename_field(field.name or field.derived_name, name)
         case updates.SetSortOrder(fields, is_partitioned):
-            with transaction.update_sort_order() as order:
-                for item in fields:
-                    direction, nulls = _direction(item)
-                    add = order.asc if direction is SortDirection.ASC else order.desc
-                    add(item.column, IdentityTransform(), nulls)
+            transaction._stage(tuple(_order_updates(transaction, fields)))  # noqa: SLF001 - see there
             mode = "hash" if is_partitioned else "none"
             transaction.set_properties({_DISTRIBUTION: mode})
         case _:
             with transaction.update_schema() as columns:
                 _stage_column(columns, change)
+
+
+def _order_updates(
+    transaction: Transaction, fields: Sequence[partitioning.SortField]
+) -> Iterator[AddSortOrderUpdate | SetDefaultSortOrderUpdate]:
+    """Yield the updates that set a sort order.
+
+    `update_sort_order` of pyiceberg 0.12.0 sets the order of the highest id in place of an empty one that it adds.
+    """
+    metadata = transaction.table_metadata
+    known = {tuple(item.fields): item.order_id for item in metadata.sort_orders}
+    order = _sort_order(fields, metadata.schema(), order_id=max(known.values(), default=0) + 1)
+    order_id = known.get(tuple(order.fields))
+    if order_id is None:
+        order_id = order.order_id
+        yield AddSortOrderUpdate.model_validate({"sort-order": order})
+    yield SetDefaultSortOrderUpdate.model_validate({"sort-order-id": order_id})
 
 
 def _stage_column(columns: Any, change: TableUpdate) -> None:
@@ -218,12 +232,12 @@ def _partition_fields(spec: partitioning.PartitionSpec, columns: Schema) -> Iter
         yield PartitionField(source, 1000 + position, parse_transform(str(field.transform)), field.derived_name)
 
 
-def _sort_order(fields: Sequence[partitioning.SortField], columns: Schema) -> SortOrder:
+def _sort_order(fields: Sequence[partitioning.SortField], columns: Schema, *, order_id: int = 1) -> SortOrder:
     sorted_by = (
         SortField(columns.find_field(field.column).field_id, IdentityTransform(), *_direction(field))
         for field in fields
     )
-    return SortOrder(*sorted_by, order_id=1) if fields else SortOrder(order_id=0)
+    return SortOrder(*sorted_by, order_id=order_id) if fields else SortOrder(order_id=0)
 
 
 def _direction(field: partitioning.SortField) -> tuple[SortDirection, NullOrder]:

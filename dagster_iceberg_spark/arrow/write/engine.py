@@ -8,6 +8,8 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
@@ -101,11 +103,10 @@ class ArrowEngine:
 
     def require_supported(self, draft: WriteDraft) -> None:
         """Reject what only Spark can write."""
-        self._refuse(
-            "the catalog is a directory, to which pyiceberg cannot commit"
-            if isinstance(open_catalog(self.catalog), NoopCatalog)
-            else unfit_for_arrow(draft)
-        )
+        catalog = open_catalog(self.catalog)
+        if isinstance(catalog, NoopCatalog):
+            self._refuse("the catalog is a directory, to which pyiceberg cannot commit")
+        self._refuse(unfit_for_arrow(draft, begins_branches=isinstance(catalog, RestCatalog | SqlCatalog)))
 
     def touched(self, draft: WriteDraft, names: StoredNames) -> BoundScope:
         """Return the rows of the partitions that the given rows fall in."""
@@ -114,7 +115,7 @@ class ArrowEngine:
         found = dict[tuple[Any, ...], None]()
         for chunk in self.rows.chunks():
             columns = []
-            for field, column in fields:
+            for field, column in fields if chunk.num_rows else ():
                 if column.name not in positions:
                     self._refuse(f"the partition column {field.column!r} is a field of a struct, or not in the rows")
                 kind = pyiceberg_type(column.type)

@@ -1,5 +1,6 @@
 """What a write needs Spark for. Without such a reason, Arrow can execute the plan."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
@@ -8,6 +9,7 @@ from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import IcebergType, types_within
+from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 _OPTIONS: Final = frozenset(
     {
@@ -28,14 +30,21 @@ _WRITTEN: Final = frozenset(
 )
 
 
-def unfit_for_arrow(draft: WriteDraft) -> str | None:  # noqa: PLR0911 - one for each reason
-    """Return why Arrow cannot write the draft, or None if it can."""
+def unfit_for_arrow(draft: WriteDraft, *, begins_branches: bool) -> str | None:  # noqa: PLR0911 - one for each
+    """Return why Arrow cannot write the draft, or None if it can.
+
+    `begins_branches` says whether a table without snapshots can get a branch other than `main` in the catalog. In
+    format version 1, pyiceberg rejects that.
+    """
     options, state = draft.request.options, draft.state
     if options.merges:
         return "it merges rows"
     version = max(options.format_version or 0, 0 if state is None else state.format_version)
     if version >= ROW_LINEAGE_VERSION:
         return f"the table has format version {version}, which pyiceberg does not write"
+    is_begun = any(isinstance(item, CreateBranch) and item.snapshot_id is None for item in _branches(draft))
+    if is_begun and (version == 1 or not begins_branches):
+        return "the table has no snapshot, and pyiceberg begins no branch there"
     properties = {**(state.properties if state else {}), **wanted_properties(options)}
     if properties.get(_FORMAT, "parquet").lower() != "parquet":
         return f"its data files are in the format {properties[_FORMAT]}"
@@ -65,6 +74,11 @@ def unfit_plan(plan: WritePlan) -> str | None:
     if plan.carries_over:
         return "files of the replaced rows hold rows of other partitions too"
     return None
+
+
+def _branches(draft: WriteDraft) -> Iterator[TableUpdate]:
+    yield from draft.changes
+    yield from draft.staging
 
 
 def _is_plain(item: SortField) -> bool:

@@ -72,13 +72,11 @@ def test_a_pointer_that_moves_in_the_transaction_keeps_back_all(
 ) -> None:
     move, order = transaction._move_pointer, list[str]()
 
-    def moving(session: Any, name: str, found: Table, new: Table) -> None:
-        order.append(found.name()[-1])
-        move(session, name, found, new)
-        if len(order) == 1:
-            monkeypatch.setattr(found, "metadata_location", "elsewhere")
+    def moving(session: Any, name: str, identifier: TableIdentifier, metadata: Any) -> None:
+        order.append(identifier.name)
+        move(session, name, identifier, metadata)
         if len(order) == 2:
-            move(session, name, found, new)  # as if another writer had moved it
+            move(session, name, identifier, metadata)  # as if another writer had moved it
 
     commits = [commit_of(catalog, name) for name in NAMES]
     monkeypatch.setattr(transaction, "_move_pointer", moving)
