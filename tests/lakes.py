@@ -172,34 +172,45 @@ def resuming(run_id: str) -> dict[str, str]:
     return {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}
 
 
+def around_write(patch: pytest.MonkeyPatch, replacement: Callable[[Callable[[], Any], Any], Any]) -> None:
+    """Call the replacement in place of each write of an engine, with the write itself and its plan."""
+    from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
+    from dagster_iceberg_spark.spark.write.engine import SparkEngine
+
+    for kind in (SparkEngine, ArrowEngine):
+        genuine: Any = kind.write
+
+        def write(self: Any, plan: Any, names: Any, genuine: Any = genuine) -> Any:
+            return replacement(lambda: genuine(self, plan, names), plan)
+
+        patch.setattr(kind, "write", write)
+
+
 def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
     """Trigger the fault once, this many seconds after the engine has started to write."""
-    from dagster_iceberg_spark.spark.write import engine, writer
-
     begun = threading.Event()
 
-    def write(*args: Any) -> Any:
+    def write(genuine: Callable[[], Any], _: Any) -> Any:
         if not begun.is_set():
             begun.set()
             threading.Timer(seconds, fault).start()
-        return writer.write(*args)
+        return genuine()
 
-    monkeypatch.setattr(engine, "write", write)
+    around_write(monkeypatch, write)
 
 
 @contextmanager
 def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[None]:
     """Let runs inside the block die after their commit, before Dagster knows of it, or before their commit."""
-    from dagster_iceberg_spark.spark.write import engine, writer
 
-    def dies(*args: Any) -> None:
+    def dies(genuine: Callable[[], Any], _: Any) -> None:
         if after_commit:
-            writer.write(*args)
+            genuine()
         message = "gone"
         raise SystemError(message)
 
     with patch.context() as patched:
-        patched.setattr(engine, "write", dies)
+        around_write(patched, dies)
         yield
 
 

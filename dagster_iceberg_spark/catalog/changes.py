@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -27,7 +27,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.damage import lone_creation
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import call_catalog, known_table, open_catalog
+from dagster_iceberg_spark.catalog.look import call_catalog, find_table, known_table, open_catalog
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location, missing_namespace
@@ -36,6 +36,27 @@ from dagster_iceberg_spark.table import partitioning, schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
 
+_METADATA_TABLES: Final = frozenset(
+    [
+        "all_data_files",
+        "all_delete_files",
+        "all_entries",
+        "all_files",
+        "all_manifests",
+        "data_files",
+        "delete_files",
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "position_deletes",
+        "refs",
+        "snapshots",
+    ]
+)
+"""The names under which Spark finds the metadata of a table (Iceberg documentation, "Spark Queries")."""
 _CODEC = "write.parquet.compression-codec"
 _DISTRIBUTION = "write.distribution-mode"
 
@@ -48,6 +69,8 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
         ConfigurationError: The namespace does not exist, and is not to be created.
     """
     catalog = open_catalog(description)
+    if identifier.name in _METADATA_TABLES and _is_table(description, identifier.namespace):
+        raise _conflict("create", identifier, "a free name", "a metadata table of the table called like the namespace")
     _create_namespace(description, identifier, create.creation)
     placed = create.creation.location
     location_of = default_location if placed is None else placed.location_of
@@ -102,6 +125,13 @@ def change_table(
 def _conflict(action: str, identifier: TableIdentifier, expected: str, found: str) -> CommitConflictError:
     return CommitConflictError.refusing(
         action, str(identifier), expected=expected, found=found, hint="run the asset again."
+    )
+
+
+def _is_table(description: CatalogDescription, namespace: Sequence[str]) -> bool:
+    return (
+        len(namespace) > 1
+        and find_table(description, TableIdentifier(tuple(namespace[:-1]), namespace[-1])) is not None
     )
 
 

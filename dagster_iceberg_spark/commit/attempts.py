@@ -112,7 +112,12 @@ class _Attempts:
         self._require_writable(state)
         plan, names = self._plan(state)
         self.owned = plan.owned
-        self.engine.prepare(plan)
+        try:
+            self.engine.prepare(plan)
+        except errors.CommitConflictError:
+            if plan.create is not None:
+                _require_created(self.engine, plan)
+            raise
         self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, names)

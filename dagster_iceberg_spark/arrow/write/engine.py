@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema as PyIcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 
-from dagster_iceberg_spark.arrow.write.files import DataFiles, stored_schema
+from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of
 from dagster_iceberg_spark.catalog.audits import AuditedRows
@@ -121,7 +121,7 @@ class ArrowEngine:
                 kind = pyiceberg_type(column.type)
                 values = chunk.column(positions[column.name]).cast(schema_to_pyarrow(kind))
                 transform = parse_transform(str(field.transform)).pyarrow_transform(kind)
-                columns.append(_numbers(transform(values)))
+                columns.append(as_numbers(transform(values)))
             if chunk.num_rows and columns:
                 names_of = [f"p{index}" for index in range(len(columns))]
                 distinct = pa.table(columns, names=names_of).group_by(names_of).aggregate([])
@@ -281,10 +281,3 @@ def _shown(value: Any) -> str:
     if value is None:
         return "NULL"
     return value.isoformat() if hasattr(value, "isoformat") and hasattr(value, "tzinfo") else str(value)
-
-
-def _numbers(values: Any) -> Any:
-    """Return dates as days since 1970, and timestamps as microseconds since then."""
-    if pa.types.is_date(values.type):
-        return values.cast(pa.int32())
-    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, partition_record_value
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import NullOrder, SortDirection
@@ -118,7 +119,7 @@ class DataFiles:
         for item in spec.fields:
             source = schema.find_field(item.source_id)
             values = item.transform.pyarrow_transform(source.field_type)(_column(rows, schema, item.source_id))
-            encoded = _whole(values).dictionary_encode(null_encoding="encode")
+            encoded = _whole(as_numbers(values)).dictionary_encode(null_encoding="encode")
             columns.append(encoded)
             codes = pc.add(pc.multiply(codes, len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
         if pc.any(pc.less(codes[1:], codes[:-1])).as_py():
@@ -129,7 +130,7 @@ class DataFiles:
         for run in pc.run_end_encode(codes).run_ends.to_pylist():
             values = [column[start].as_py() for column in columns]
             pairs = zip(spec.fields, values, strict=True)
-            key = PartitionKey([PartitionFieldValue(item, value) for item, value in pairs], spec, schema)
+            key = _Partition([PartitionFieldValue(item, value) for item, value in pairs], spec, schema)
             yield key, rows.slice(start, run - start)
             start = run
 
@@ -172,6 +173,23 @@ class DataFiles:
         path = self.table.location_provider().new_data_location(name, key)
         self.paths.append(path)
         return path
+
+
+class _Partition(PartitionKey):
+    """A partition of a spec that may have several fields of one column, which pyiceberg 0.12.0 refuses."""
+
+    @cached_property
+    def partition(self) -> Record:
+        """The values of the fields."""
+        values = ((item.field, item.value) for item in self.field_values)
+        return Record(*(partition_record_value(field, value, self.schema) for field, value in values))
+
+
+def as_numbers(values: Any) -> Any:
+    """Return dates as days since 1970, and timestamps as microseconds since then."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 @dataclass(slots=True)

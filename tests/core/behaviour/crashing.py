@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
+import pyarrow as pa
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.arrow.write import engine as arrow
+from dagster_iceberg_spark.arrow.write.files import DataFiles
+from dagster_iceberg_spark.catalog import data_commit, transaction
 from dagster_iceberg_spark.spark.write import engine
 
 VARIABLE: Final = "CRASHING"
@@ -44,6 +48,7 @@ class Crash:
         retries: How often the asset's RetryPolicy tries again, each time in a new process; None: the run is one.
         seconds: For the point "some time": how long after the beginning of the write.
         sleep: Milliseconds for each row.
+        by_arrow: Whether the asset returns an Arrow table, which is written without a JVM.
     """
 
     directory: str
@@ -54,6 +59,7 @@ class Crash:
     retries: int | None = None
     seconds: float = 0.0
     sleep: int = 10
+    by_arrow: bool = False
 
     @classmethod
     def told(cls) -> "Crash":
@@ -81,7 +87,8 @@ class Crash:
     def resources(self) -> dict[str, Any]:
         catalog = SqlCatalog(uri=f"sqlite:///{self.database}", warehouse=str(Path(self.directory, "wh")))
         spark = IcebergSparkResource(catalog=catalog, spark_config=dict(self.spark_config), remote=self.remote)
-        return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
+        engine: Any = "arrow" if self.by_arrow else "auto"
+        return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db", engine=engine)}
 
     def die(self) -> None:
         """Die as a process does that is killed: once."""
@@ -109,6 +116,8 @@ def job() -> dg.JobDefinition:
 
     @dg.asset(name=ASSET, io_manager_key="iceberg", retry_policy=policy, metadata=metadata)
     def asset(spark: IcebergSparkResource) -> Any:
+        if crash.by_arrow:
+            return pa.table({"id": range(ROWS)})
         return spark.spark_session.sql(SLOW_QUERY.format(sleep=crash.sleep))
 
     executor = dg.in_process_executor if crash.retries is None else dg.multiprocess_executor
@@ -124,8 +133,9 @@ def job() -> dg.JobDefinition:
 @cache
 def arm(crash: Crash) -> None:
     """Arrange for the crash, unless it has been: once in each process."""
-    if not crash.mark.exists() and crash.point in POINTS:
-        POINTS[crash.point](crash)
+    points = POINTS | ARROW_POINTS
+    if not crash.mark.exists() and crash.point in points:
+        points[crash.point](crash)
 
 
 def wrap(
@@ -227,6 +237,34 @@ def is_materialization(entry: dg.EventLogEntry) -> bool:
     event = entry.dagster_event
     return event is not None and event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION
 
+
+def around(owner: Any, name: str, *, after: bool = False) -> Callable[[Crash], None]:
+    """Return a point before or after a call of a function."""
+
+    def arm_call(crash: Crash) -> None:
+        def die(*_: Any, **__: Any) -> None:
+            crash.die()
+
+        wrap(owner, name, **{"after" if after else "before": die})
+
+    return arm_call
+
+
+ARROW_POINTS: Final = {
+    "before the table is created": around(arrow, "create_table"),
+    "after the table is created": around(arrow, "create_table", after=True),
+    "before data files": around(DataFiles, "write"),
+    "after data files": around(DataFiles, "write", after=True),
+    "after manifests": around(data_commit, "commit_table"),
+    "after the metadata file": around(transaction, "_move_pointer"),
+    "before the commit of the database": around(transaction, "_move_pointer", after=True),
+    "after the commit": around(transaction, "_commit_by_sql", after=True),
+    "after the write": around(arrow.ArrowEngine, "write", after=True),
+    "after the return of the write": after_the_return,
+    "before the materialization": before_the_record,
+    "after the materialization": after_the_record,
+}
+"""The boundaries of a write by Arrow."""
 
 POINTS: Final = {
     "before the write": before_the_write,

@@ -176,6 +176,7 @@ def test_a_run_without_partitions_does_not_replace_all_of_them(classic_lake: Lak
     assert classic_lake.rows("t", "k") == ["a"]
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
     def refuse(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -189,6 +190,7 @@ def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
     assert "found ValueError: bad row. Hint: " in str(error)
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_a_session_that_stages_writes_elsewhere_is_refused(lake: Lake) -> None:
     setting, wap = "spark.wap.branch", {"iceberg/table_properties": {"write.wap.enabled": True}}

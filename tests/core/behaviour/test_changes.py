@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.commit import attempts
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.write import engine, writer
 from tests.core.behaviour.test_loads import as_arrow
-from tests.lakes import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
+from tests.lakes import Lake, StepError, annotation_of, around_write, arrow_of, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -312,19 +311,28 @@ def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monke
     lake.materialize(events("(1)"))
     reader = copy_of(DataFrame)
     read_on(lake, reader)
-    for module, name, number in ((attempts, "look", 2), (engine, "write", 3)):
+    for is_first_at, number in (("look", 2), ("write", 3)):
         lake.materialize(events(f"({number})"))
-        genuine = getattr(module, name)
-        state = {"done": False}
+        look, state = getattr(attempts, "look"), {"done": False}  # noqa: B009 - not exported
 
-        def first_the_other(*args: Any, _genuine: Any = genuine, _state: Any = state, **kwargs: Any) -> Any:
+        def first_the_other(_state: Any = state) -> None:
             if not _state["done"]:
                 _state["done"] = True
                 read_on(lake, reader)
-            return _genuine(*args, **kwargs)
+
+        def looking(*args: Any, _first: Any = first_the_other, _look: Any = look, **kwargs: Any) -> Any:
+            _first()
+            return _look(*args, **kwargs)
+
+        def writing(genuine: Any, _: Any, _first: Any = first_the_other) -> Any:
+            _first()
+            return genuine()
 
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, first_the_other)
+            if is_first_at == "look":
+                patched.setattr(attempts, "look", looking)
+            else:
+                around_write(patched, writing)
             error = refused(lake, reader)
         assert (error.class_name, error.allow_retries) == ("ChangesConsumedError", True)
         assert "of the same asset, which has read them too" in str(error)
@@ -337,16 +345,16 @@ def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monke
 def test_a_retry_reads_on_where_the_other_run_has_ended(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.materialize(events("(1)"))
     plain, retried = copy_of(DataFrame), copy_of(DataFrame, retry_policy=dg.RetryPolicy(max_retries=1))
-    genuine, state = writer.write, {"done": False}
+    state = {"done": False}
 
-    def first_the_other(*args: Any) -> Any:
+    def first_the_other(genuine: Any, _: Any) -> Any:
         if not state["done"]:
             state["done"] = True
             read_on(lake, plain)
             lake.materialize(events("(2)"))
-        return genuine(*args)
+        return genuine()
 
-    monkeypatch.setattr(engine, "write", first_the_other)
+    around_write(monkeypatch, first_the_other)
     assert read_on(lake, retried).success
     assert lake.rows("copied") == [1, 2]
 
@@ -373,16 +381,15 @@ def test_a_resumed_run_takes_its_own_commit_over_and_reads_the_same_again(
     kept.materialize(events("(1)"))
     run()
     kept.materialize(events("(2)"))
-    genuine = writer.write
 
-    def fails_for_right(session: Any, plan: Any, *args: Any) -> Any:
+    def fails_for_right(genuine: Any, plan: Any) -> Any:
         if plan.identifier.name == "right":
             message = "no"
             raise RuntimeError(message)
-        return genuine(session, plan, *args)
+        return genuine()
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "write", fails_for_right)
+        around_write(patched, fails_for_right)
         failed = run(raise_on_error=False)
     assert not failed.success
     kept.materialize(events("(3)"))

@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.releases.undo import undo_run
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.write import engine, writer
 from tests.features.maintenance.maintaining import PATIENT, maintain
-from tests.lakes import Lake, dying, frame_asset, resuming
+from tests.lakes import Lake, around_write, dying, frame_asset, resuming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +87,7 @@ class World:
             raise RuntimeError(message)
 
         with self._patch.context() as patched:
-            patched.setattr(engine, "write", fails)
+            around_write(patched, fails)
             assert not self.run(raise_on_error=False).success
 
     def die_and_resume(self) -> None:
@@ -105,14 +104,14 @@ class World:
         """Of two runs one comes first, in the moment before the other's commit."""
         state = {"done": False}
 
-        def first_the_other(*args: Any) -> Any:
+        def first_the_other(genuine: Any, _: Any) -> Any:
             if not state["done"]:
                 state["done"] = True
                 self.run()
-            return writer.write(*args)
+            return genuine()
 
         with self._patch.context() as patched:
-            patched.setattr(engine, "write", first_the_other)
+            around_write(patched, first_the_other)
             self.run(raise_on_error=False)
 
     def roll_back(self) -> None:

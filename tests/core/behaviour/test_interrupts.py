@@ -33,6 +33,7 @@ def wait_until_idle(directory: Path) -> None:
         time.sleep(1.0)
 
 
+@pytest.mark.by_spark
 @pytest.mark.each_engine("all")
 @pytest.mark.feature("a cancelled run commits nothing")
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
@@ -74,6 +75,7 @@ def test_a_step_that_times_out_is_retried_and_commits_once(
     assert len(lake.summaries("t")) == 1
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_the_log_says_what_became_of_an_interrupted_write(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []

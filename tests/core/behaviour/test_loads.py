@@ -176,6 +176,7 @@ def test_a_type_that_pyiceberg_lacks_matters_only_where_it_is_asked_for(lake: La
             capture(lake, upstream, annotation, input_metadata=columns)
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_a_table_with_a_type_that_pyiceberg_lacks_is_written_on(lake: Lake) -> None:
     lake.materialize(frame_asset("other", "select 1 as id"))

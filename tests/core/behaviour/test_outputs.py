@@ -190,6 +190,7 @@ def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None
     assert lake.arrow("t").to_pylist() == [{"id": None, "s": None}] * 3
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_batches_are_written_as_they_come(lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The iterator is asked for the next batch when the one before has gone: to a file, or in a chunk to a server."""
@@ -204,7 +205,7 @@ def test_batches_are_written_as_they_come(lake: Lake, engine: str, monkeypatch: 
             alive.append(pa.total_allocated_bytes() - before)
             yield pa.RecordBatch.from_arrays([pa.array(range(number * rows, (number + 1) * rows))], ["id"])
 
-    lake.materialize(streaming(batches))
+    lake.with_options(engine="spark").materialize(streaming(batches))
     assert lake.summaries("t")[0]["added-records"] == str(40 * rows)
     ids = lake.arrow("t").column("id")
     assert (pc.min(ids).as_py(), pc.max(ids).as_py(), pc.count_distinct(ids).as_py()) == (0, 40 * rows - 1, 40 * rows)

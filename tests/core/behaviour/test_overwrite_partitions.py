@@ -161,6 +161,7 @@ def test_several_fields_are_one_partition_together(lake: Lake) -> None:
     assert sorted(lake.rows("t", "v")) == [1, 3, 4, 5]
 
 
+@pytest.mark.by_spark
 def test_partitions_of_which_spark_cannot_tell_are_refused_before_anything_is_computed(lake: Lake) -> None:
     query = "select cast(raise_error('computed') as double) as k, 1 as v"
     error = lake.failure(written(query, "k"))

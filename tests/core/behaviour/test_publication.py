@@ -15,7 +15,7 @@ from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.catalog import publication as metadata
 from dagster_iceberg_spark.commit import staged_write as publication
 from dagster_iceberg_spark.spark.write import audits, engine
-from tests.lakes import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
+from tests.lakes import Before, Lake, around_write, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -330,16 +330,16 @@ def test_a_staged_branch_that_is_expired_during_the_write_is_staged_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_other_days(lake, 1, "2013-01-02")()
-    write, left = getattr(engine, "write"), [True]  # noqa: B009 - not exported
+    left = [True]
 
-    def writing(*args: Any) -> Any:
+    def writing(genuine: Any, _: Any) -> Any:
         if left:
             left.pop()
             (branch,) = staged_branches(lake)
             lake.session.sql(f"alter table lake.db.hours drop branch {branch}")
-        return write(*args)
+        return genuine()
 
-    monkeypatch.setattr(engine, "write", writing)
+    around_write(monkeypatch, writing)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
     assert (metadata_of(result, "hours")["iceberg/retries"], lake.rows("hours", "v")) == (1, [1] * 24 + [2] * 24)
 

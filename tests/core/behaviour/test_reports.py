@@ -12,8 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.spark.write import engine, writer
-from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, around_write, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 
@@ -77,12 +76,12 @@ def test_what_an_attempt_changed_is_reported_by_the_one_that_commits(
     lake.materialize(frame_asset("t", "select 1 as a"))
     refusals = [CommitConflictError("as another writer was first")]
 
-    def write(*args: Any) -> Any:
+    def write(genuine: Any, _: Any) -> Any:
         if refusals:
             raise refusals.pop()
-        return writer.write(*args)
+        return genuine()
 
-    monkeypatch.setattr(engine, "write", write)
+    around_write(monkeypatch, write)
     result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b"))
     reported = metadata_of(result, "t")
     assert (reported["iceberg/retries"], reported["iceberg/table_changes"]) == (1, ["add column b int"])

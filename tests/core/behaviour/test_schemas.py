@@ -44,6 +44,7 @@ def test_types_widen_where_iceberg_lets_them(lake: Lake) -> None:
     assert lake.rows("t", "i") == [1, 1, 5_000_000_000]
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_changes_of_many_columns_are_two_commits(lake: Lake) -> None:
     append = {"iceberg/write_disposition": "append"}
@@ -213,6 +214,7 @@ def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:
     assert [field.name for field in lake.table("t").schema().fields] == ["a"]
 
 
+@pytest.mark.by_spark
 def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake) -> None:
     error = lake.failure(frame_asset("t", "select make_dt_interval(1) as a"))
     assert error.class_name == "SchemaMismatchError"
@@ -275,6 +277,7 @@ def test_full_makes_the_tables_columns_those_of_the_frame(lake: Lake) -> None:
     assert [column.name for column in metadata_of(result, "t")["dagster/column_schema"].columns] == ["b", "s", "a"]
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
     full = """
@@ -303,6 +306,7 @@ def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
 MERGE: dict[str, Any] = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) -> None:
     stored = "named_struct('x', 1, 'y', 2, 'in', named_struct('a', 1, 'b', 2))"
@@ -509,6 +513,7 @@ def case_sensitive_lake(lake: Lake) -> Iterator[Lake]:
     lake.session.conf.unset("spark.sql.caseSensitive")
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_names_that_differ_in_case_are_two_columns_where_the_session_says_so(case_sensitive_lake: Lake) -> None:
     lake = case_sensitive_lake
