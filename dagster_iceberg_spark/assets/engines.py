@@ -62,7 +62,7 @@ def commit_output(
     try:
         if engine == "auto" and rows.exceeds:
             raise EngineUnfitError.because(request.subject, f"its rows have more than {arrow_bytes >> 20} MB")
-        return _by_arrow(spark, catalog, request, rows)
+        return _by_arrow(spark, catalog, request, rows, carried_bytes=arrow_bytes if engine == "auto" else None)
     except EngineUnfitError as error:
         if engine == "arrow":
             raise
@@ -81,13 +81,19 @@ def commit_output(
 
 
 def _by_arrow(
-    spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, rows: "HeldRows"
+    spark: IcebergSparkResource,
+    catalog: CatalogDescription,
+    request: WriteRequest,
+    rows: "HeldRows",
+    *,
+    carried_bytes: int | None,
 ) -> Written:
     from dagster_iceberg_spark.arrow.write.engine import commit_rows
 
     left_out = _new_columns(catalog, request, rows.schema.names)
     taken = rows.without(left_out)
-    commit = commit_rows(catalog, request, taken, is_case_sensitive=spark.is_case_sensitive)
+    is_case_sensitive = spark.is_case_sensitive
+    commit = commit_rows(catalog, request, taken, is_case_sensitive=is_case_sensitive, carried_bytes=carried_bytes)
     return Written(commit, None, is_returned=False, columns=tuple(taken.schema.names), left_out=left_out)
 
 

@@ -3,6 +3,7 @@
 pyiceberg's own retries are not used. A conflict means that another writer was faster, and the write is planned again.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,25 +37,9 @@ from dagster_iceberg_spark.table import partitioning, schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
 
-_METADATA_TABLES: Final = frozenset(
-    [
-        "all_data_files",
-        "all_delete_files",
-        "all_entries",
-        "all_files",
-        "all_manifests",
-        "data_files",
-        "delete_files",
-        "entries",
-        "files",
-        "history",
-        "manifests",
-        "metadata_log_entries",
-        "partitions",
-        "position_deletes",
-        "refs",
-        "snapshots",
-    ]
+_METADATA_TABLES: Final = re.compile(
+    r"(all_)?(data_files|delete_files|entries|files|manifests)|history|metadata_log_entries|partitions|"
+    r"position_deletes|refs|snapshots"
 )
 """The names under which Spark finds the metadata of a table (Iceberg documentation, "Spark Queries")."""
 _CODEC = "write.parquet.compression-codec"
@@ -69,7 +54,7 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
         ConfigurationError: The namespace does not exist, and is not to be created.
     """
     catalog = open_catalog(description)
-    if identifier.name in _METADATA_TABLES and _is_table(description, identifier.namespace):
+    if _METADATA_TABLES.fullmatch(identifier.name) and _is_table(description, identifier.namespace):
         raise _conflict("create", identifier, "a free name", "a metadata table of the table called like the namespace")
     _create_namespace(description, identifier, create.creation)
     placed = create.creation.location

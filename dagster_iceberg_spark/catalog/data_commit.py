@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import (
@@ -34,7 +34,7 @@ from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
-from dagster_iceberg_spark.catalog.files import description_of
+from dagster_iceberg_spark.catalog.files import data_manifests, description_of, entries_in
 from dagster_iceberg_spark.catalog.look import translated_answers
 from dagster_iceberg_spark.catalog.publication import move_of
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
@@ -54,12 +54,14 @@ class DataChange:
         added: The files that it adds.
         spec_id: The partition spec of these files.
         replaced: The rows whose files it removes, or None if it removes none.
+        rewritten: The paths of files with replaced rows and others, whose other rows are among those that are added.
         only_upon: The snapshots of which one must be the head of the branch, or None if any may be.
     """
 
     added: Sequence[ManifestDataFile]
     spec_id: int
     replaced: BoundScope | None = None
+    rewritten: frozenset[str] = frozenset()
     only_upon: tuple[int | None, ...] | None = None
 
     @property
@@ -155,6 +157,16 @@ def _prepared(
     )
 
 
+def straddling_files(table: Table, branch: str, replaced: BoundScope) -> dict[str, ManifestDataFile]:
+    """Return the files of a branch that hold replaced rows and others, by path."""
+    ref = table.metadata.refs.get(branch)
+    head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
+    finder = _ReplacedFiles(table, replaced)
+    manifests = [manifest for manifest in data_manifests(table, head) if finder.may_be_in(manifest)]
+    files = entries_in(table, manifests, lambda entry: entry.data_file)
+    return {file.file_path: file for file in files if finder.held_by(file) == "some"}
+
+
 @dataclass(slots=True)
 class _SnapshotFiles:
     """The manifests and the manifest list of a new snapshot. It is also what pyiceberg merges manifests for."""
@@ -172,7 +184,7 @@ class _SnapshotFiles:
     def snapshot(self, identifier: TableIdentifier, change: DataChange, properties: Mapping[str, str]) -> Snapshot:
         """Write the files of the snapshot, and return it."""
         metadata = self.table.metadata
-        kept, removed = self._kept_and_removed(identifier, change.replaced)
+        kept, removed = self._kept_and_removed(identifier, change)
         manifests = self._merged([*self._added(change), *kept])
         sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else None
         path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")
@@ -204,12 +216,12 @@ class _SnapshotFiles:
                 self.table.io.delete(path)
 
     def _kept_and_removed(
-        self, identifier: TableIdentifier, replaced: BoundScope | None
+        self, identifier: TableIdentifier, change: DataChange
     ) -> tuple[list[ManifestFile], list[ManifestDataFile]]:
         """Return the manifests of the parent without files of the replaced rows, and these files."""
         kept, removed = list[ManifestFile](), list[ManifestDataFile]()
         manifests = [] if self.parent is None else self.parent.manifests(self.table.io)
-        finder = None if replaced is None else _ReplacedFiles(self.table, replaced)
+        finder = None if change.replaced is None else _ReplacedFiles(self.table, change.replaced)
         for manifest in manifests:
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
@@ -217,12 +229,19 @@ class _SnapshotFiles:
                 kept.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
-            going = {entry.data_file.file_path for entry in entries if finder.replaces(identifier, entry.data_file)}
+            held = {entry.data_file.file_path: finder.held_by(entry.data_file) for entry in entries}
+            straddling = {path for path, found in held.items() if found == "some"} - change.rewritten
+            if straddling:
+                others = f"{straddling.pop()}, which holds rows of other partitions too"
+                raise _conflict(identifier, "files of the replaced rows alone", others)
+            going = {path for path, found in held.items() if found != "none"}
             if not going:
                 kept.append(manifest)
                 continue
             removed += [entry.data_file for entry in entries if entry.data_file.file_path in going]
             kept.append(self._rewritten(manifest, entries, going))
+        if change.rewritten - {file.file_path for file in removed}:
+            raise _conflict(identifier, "the files whose rows were carried over", "that another writer has removed one")
         return kept, removed
 
     def _rewritten(self, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: set[str]) -> ManifestFile:
@@ -354,22 +373,16 @@ class _ReplacedFiles:
             self._manifests[spec_id] = _guarded(partial(self._of_manifests, spec_id))
         return bool(self._manifests[spec_id](manifest))
 
-    def replaces(self, identifier: TableIdentifier, file: ManifestDataFile) -> bool:
-        """Return whether the file holds replaced rows, and no others.
-
-        Raises:
-            CommitConflictError: It holds others too. Another writer has added it since the write was planned.
-        """
+    def held_by(self, file: ManifestDataFile) -> Literal["all", "some", "none"]:
+        """Return which of the file's rows are replaced, as far as its metadata tells."""
         if file.spec_id not in self._partitions:
             self._partitions[file.spec_id] = _guarded(partial(self._of_partitions, file.spec_id))
         if not self._partitions[file.spec_id](file) or not self._metrics(file):
-            return False
+            return "none"
         left = within_file(self._replaced, self._described(file))
         if not left.boxes:
-            return False
-        if not left.is_whole_table:
-            raise _conflict(identifier, "files of the replaced rows alone", f"{file.file_path}, which holds others too")
-        return True
+            return "none"
+        return "all" if left.is_whole_table else "some"
 
 
 def _guarded(build: Any) -> _Evaluator:

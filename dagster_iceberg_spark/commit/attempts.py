@@ -226,6 +226,8 @@ class _Attempts:
         engine, request, known = self.engine, self.request, self.known or frozenset()
         try:
             return engine.write(plan, names)
+        except errors.EngineUnfitError:
+            raise
         except errors.DataError as error:
             raise self._with_what_is_left(error, plan) from error.__cause__
         except engine.errors as error:

@@ -175,6 +175,7 @@ FEATURES: Final = (
     "classic Spark",
     "Spark Connect",
     "written by pyiceberg",
+    "Arrow",
     "replace",
     "append",
     "merge",
@@ -255,6 +256,7 @@ ran last on {on}, and a sample runs on each change. A number refers to the reaso
 |---|---|
 | classic Spark, Spark Connect | a table is created and replaced; Spark and pyiceberg read the same rows |
 | written by pyiceberg | Spark reads and writes a table that pyiceberg has created and filled |
+| Arrow | Arrow and Spark write a partitioned table in turn; with a Hadoop catalog, Arrow is refused by name |
 | replace | each run replaces exactly the rows of its partition, with one snapshot each |
 | append | each run appends its rows once, with one snapshot each |
 | merge | each run merges its rows by their keys, with one snapshot each |

@@ -130,6 +130,39 @@ def test_what_pyiceberg_made_is_read_and_written_on(lake: Lake) -> None:
     assert lake.rows("t", "id") == [7, 8, 9]
 
 
+@pytest.mark.feature("Arrow")
+def test_arrow_and_spark_write_in_turn(lake: Lake) -> None:
+    """With a catalog in a directory, Arrow refuses the table before anything is written."""
+
+    @dg.asset(name="t", io_manager_key="iceberg", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+    def by_arrow(context: dg.AssetExecutionContext) -> pa.Table:
+        start, end = context.partition_time_window
+        hours = [start + dt.timedelta(hours=hour) for hour in range(int((end - start).total_seconds()) // 3600)]
+        return pa.table({"ts": pa.array(hours, pa.timestamp("us", "UTC")), "v": pa.array([len(hours)] * len(hours))})
+
+    arrow = lake.with_options(engine="arrow")
+    if lake.spark.catalog.kind == "hadoop":
+        error = arrow.failure(by_arrow, partition_key="2024-03-30")
+        assert error.class_name == "EngineUnfitError"
+        lake.materialize(by_arrow, partition_key="2024-03-30")
+        return
+    by_spark = hours_asset("t", "1L", partitions_def=DAYS)
+    arrow.materialize(by_arrow, partition_key="2024-03-31")
+    lake.materialize(by_spark, partition_key="2024-03-30")
+    lake.materialize(by_spark, partition_key="2024-03-31")
+    arrow.materialize(by_arrow, partition_key="2024-03-30")
+    read: list[int] = []
+
+    @dg.asset(ins={"t": dg.AssetIn(partition_mapping=dg.AllPartitionMapping())})
+    def reader(t: DataFrame) -> None:
+        read.extend(row.v for row in t.collect())
+
+    lake.materialize(reader, by_spark.to_source_asset(), selection=[reader])
+    assert sorted(read) == [1] * 23 + [24] * 24
+    assert lake.rows("t", "v") == sorted(read)
+    assert [int(item["added-records"]) for item in summaries(lake, "t")] == [23, 24, 23, 24]
+
+
 @pytest.mark.feature("replace")
 def test_a_partition_is_replaced_exactly(lake: Lake) -> None:
     for value, day in (("1", "2024-03-30"), ("1", "2024-03-31"), ("2", "2024-03-31")):

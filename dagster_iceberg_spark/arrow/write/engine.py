@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -12,19 +13,21 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema as PyIcebergSchema
-from pyiceberg.table import Table
+from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.transforms import parse_transform
 
-from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, stored_schema
+from dagster_iceberg_spark.arrow.scan import batches_of
+from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of
 from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
-from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data
+from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
@@ -34,7 +37,7 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
-from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow, unfit_plan
+from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
@@ -42,7 +45,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Schema, parse_schema
 from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
@@ -58,7 +61,12 @@ _UNKNOWN_OUTCOMES: Final = (CommitStateUnknownException, TimeoutError)
 
 
 def commit_rows(
-    description: CatalogDescription, request: WriteRequest, rows: HeldRows, *, is_case_sensitive: bool
+    description: CatalogDescription,
+    request: WriteRequest,
+    rows: HeldRows,
+    *,
+    is_case_sensitive: bool,
+    carried_bytes: int | None,
 ) -> Commit:
     """Commit the rows as exactly one snapshot, or adopt an existing one.
 
@@ -66,7 +74,7 @@ def commit_rows(
         EngineUnfitError: The write needs Spark. Nothing has been changed.
     """
     given = schema_of(rows.schema, is_case_sensitive=is_case_sensitive)
-    return materialize(ArrowEngine(description, request, rows, given), request)
+    return materialize(ArrowEngine(description, request, rows, given, carried_bytes), request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +98,14 @@ class ArrowEngine:
 
     Args:
         given: The columns of the rows.
+        carried_bytes: How many bytes of rows of other partitions it may write again, or None for any number.
     """
 
     catalog: CatalogDescription
     request: WriteRequest
     rows: HeldRows
     given: Schema
+    carried_bytes: int | None
     errors: tuple[type[Exception], ...] = (IcebergSparkError,)
 
     def require_writable(self, state: TableState | None) -> None:
@@ -132,7 +142,6 @@ class ArrowEngine:
 
     def prepare(self, plan: WritePlan) -> None:
         """Create the table and apply the plan's changes through pyiceberg."""
-        self._refuse(unfit_plan(plan))
         if plan.create is not None:
             create_table(self.catalog, plan.identifier, plan.create)
         if plan.changes:
@@ -145,15 +154,16 @@ class ArrowEngine:
         files = DataFiles(
             table, self._properties(plan, table), is_sorted=plan.write_options.get(_USES_ORDER) != "false"
         )
-        writing = _Writing(self.request, plan, table.schema(), Fitting(self.given, names, stored_schema(table), plan))
+        writing = _Writing(self.request, plan, table, Fitting(names.of_schema(self.given), stored_schema(table), plan))
+        carried = _CarriedRows(table, plan, self.carried_bytes)
         try:
             with translated_answers(self.catalog, action="write the data files of"):
-                added = files.write(writing.chunks(self.rows))
+                added = files.write(chain(writing.chunks(self.rows), carried.chunks()))
             commit_data(
                 self.catalog,
                 plan.identifier,
                 plan.branch,
-                _change(plan, added, table.metadata.default_spec_id),
+                _change(plan, added, table.metadata.default_spec_id, carried),
                 {**plan.snapshot_properties, "engine-name": "pyarrow", "engine-version": pa.__version__},
                 table=table,
             )
@@ -210,21 +220,63 @@ class ArrowEngine:
             raise EngineUnfitError.because(self.request.subject, reason)
 
 
-def _change(plan: WritePlan, added: Sequence[Any], spec_id: int) -> DataChange:
+def _change(plan: WritePlan, added: Sequence[Any], spec_id: int, carried: "_CarriedRows") -> DataChange:
     match plan.action:
         case Append():
             return DataChange(added, spec_id)
         case AppendAlone(base_snapshot_id):
             return DataChange(added, spec_id, only_upon=(base_snapshot_id,))
         case _:
-            return DataChange(added, spec_id, replaced=plan.owned)
+            return DataChange(added, spec_id, plan.owned, carried.paths, carried.only_upon)
+
+
+class _CarriedRows:
+    """The rows of other partitions in files that hold replaced rows too. They are written again.
+
+    They are as they were if their file is still there when the snapshot is committed, unless the table has files of
+    deleted rows. With such files, no other snapshot may be committed meanwhile.
+    """
+
+    def __init__(self, table: Table, plan: WritePlan, limit: int | None) -> None:
+        """Find the files."""
+        self._table, self._plan, self._limit = table, plan, limit
+        files = straddling_files(table, plan.branch, plan.owned) if plan.carries_over else {}
+        self.paths = frozenset(files)
+        ref = table.metadata.refs.get(plan.branch)
+        self._head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
+        summary = None if self._head is None else self._head.summary
+        has_deletes = summary is None or summary.additional_properties.get("total-delete-files") != "0"
+        self.only_upon = (ref.snapshot_id,) if self.paths and has_deletes and ref is not None else None
+
+    def chunks(self) -> Iterator[pa.Table]:
+        """Yield the rows, in the table's columns.
+
+        Raises:
+            EngineUnfitError: There are more of them than Arrow may hold.
+        """
+        if not self.paths or self._head is None:
+            return
+        table, schema = self._table, self._table.schema()
+        fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan)
+        owned = _filter(self._plan.owned.predicate(), schema)
+        scan = table.scan(snapshot_id=self._head.snapshot_id)
+        tasks = [task for task in scan.plan_files() if task.file.file_path in self.paths]
+        read = 0
+        for batch in batches_of(ArrowScan(table.metadata, table.io, schema, ALWAYS_TRUE), table.io, tasks):
+            read += batch.nbytes
+            if self._limit is not None and read > self._limit:
+                reason = f"files of the replaced rows hold more than {self._limit >> 20} MB of other partitions"
+                raise EngineUnfitError.because(str(self._plan.identifier), reason)
+            rows = fitting.fit(slim(pa.Table.from_batches([batch])))
+            yield rows.filter(~pc.coalesce(owned, pc.scalar(False)))  # noqa: FBT003
 
 
 class _Writing:
     """The rows of a plan on their way to the files: fitted, guarded and counted."""
 
-    def __init__(self, request: WriteRequest, plan: WritePlan, schema: PyIcebergSchema, fitting: Fitting) -> None:
+    def __init__(self, request: WriteRequest, plan: WritePlan, table: Table, fitting: Fitting) -> None:
         """Prepare the filters."""
+        schema = table.schema()
         self._request, self._plan, self._fitting = request, plan, fitting
         self._owned = None if plan.guard is None else _filter(plan.guard.owned, schema)
         self._counted = {key: _filter(predicate, schema) for key, predicate in plan.counted_partitions}
@@ -246,7 +298,9 @@ class _Writing:
 
     def counts(self) -> RowCounts:
         """Return the counts that the snapshot's summary does not have."""
-        is_counted = self._counted or (self._plan.guard is not None and self._plan.guard.drops)
+        is_counted = (
+            self._counted or self._plan.carries_over or (self._plan.guard is not None and self._plan.guard.drops)
+        )
         if not is_counted:
             return RowCounts()
         return RowCounts(rows=self._rows, dropped=self._dropped, by_partition=self._by_partition)

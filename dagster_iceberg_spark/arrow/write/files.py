@@ -44,6 +44,11 @@ def stored_schema(table: Table) -> pa.Schema:
     return _arrow_schema(table.schema())
 
 
+def slim(rows: pa.Table) -> pa.Table:
+    """Return the rows that pyiceberg has read with 32-bit offsets."""
+    return rows.cast(pa.schema([_slim_field(item) for item in rows.schema]))
+
+
 def _arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_slim_field(item) for item in schema_to_pyarrow(schema, include_field_ids=True)])
 

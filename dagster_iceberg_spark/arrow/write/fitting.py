@@ -7,30 +7,27 @@ import pyarrow as pa
 
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, parts_of
 
 
 class Fitting:
-    """Fits rows with the columns `given` to a table.
+    """Fits rows to a table.
 
     Args:
-        given: The columns of the rows.
-        names: The table's names of these columns.
+        held: The columns of the rows, by the table's names.
         stored: The columns of the table, in Arrow's types.
         plan: The plan of the write.
     """
 
-    def __init__(self, given: Schema, names: StoredNames, stored: pa.Schema, plan: WritePlan) -> None:
+    def __init__(self, held: Schema, stored: pa.Schema, plan: WritePlan) -> None:
         """Match the columns.
 
         Raises:
             CommitConflictError: The table no longer has one of them.
         """
-        self._held = names.of_schema(given)
-        self._stored, self._subject = stored, str(plan.identifier)
+        self._held, self._stored, self._subject = held, stored, str(plan.identifier)
         self._required = {*plan.required, *(field.name for field in stored if not field.nullable)}
         self._places = [_place(self._held.fields, wanted.name, self._held) for wanted in stored]
         left = [field.name for place, field in enumerate(self._held) if place not in self._places]

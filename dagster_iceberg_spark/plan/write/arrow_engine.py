@@ -6,7 +6,6 @@ from typing import Final
 from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.plan.write.definition import wanted_properties
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
-from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import IcebergType, types_within
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
@@ -64,15 +63,6 @@ def unfit_for_arrow(draft: WriteDraft, *, begins_branches: bool) -> str | None: 
     base = state.base(draft.request.branch) if state else None
     if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):
         return "the column of its partitions is new in the table"
-    return None
-
-
-def unfit_plan(plan: WritePlan) -> str | None:
-    """Return why Arrow cannot execute a plan whose draft it can, or None if it can."""
-    if isinstance(plan.action, Merge):
-        return "it merges rows"
-    if plan.carries_over:
-        return "files of the replaced rows hold rows of other partitions too"
     return None
 
 

@@ -88,6 +88,29 @@ def test_many_days_in_one_run_are_one_snapshot_with_a_file_for_each(lake: ArrowL
     assert (lake.rows("v"), len(lake.files()), len(lake.operations())) == ([1, 2, 3, 4, 5], 5, 2)
 
 
+def test_rows_of_other_partitions_in_the_same_file_are_carried_over(lake: ArrowLake) -> None:
+    """In a table without partition fields, one file has several days."""
+    flat = {**DAY, "iceberg/partition_by": []}
+    lake.write_days(days(1, 5), "2024-01-01", "2024-01-05", **flat)
+    unknown = pa.table({"at": pa.nulls(1, pa.timestamp("us", "UTC")), "v": [-1]})
+    lake.write(unknown, metadata={**flat, "iceberg/write_disposition": "append"})
+    reported = metadata_of(write_day(lake, 3, 30, 31, **flat))
+    assert (lake.rows("v"), lake.operations()[-1]) == ([-1, 1, 2, 4, 5, 30, 31], "overwrite")
+    assert (reported["iceberg/carried_over_rows"], reported["iceberg/retries"]) == (4, 0)
+    assert len(lake.operations()) == 3
+
+
+def test_carried_rows_that_another_writer_changes_are_planned_again(
+    lake: ArrowLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat = {**DAY, "iceberg/partition_by": []}
+    lake.write_days(days(1, 3), "2024-01-01", "2024-01-03", **flat)
+    other = ArrowLake(lake.directory, lake.instance)
+    once(monkeypatch, data_commit, "commit_table", before=lambda: write_day(other, 1, 10, **flat))
+    reported = metadata_of(write_day(lake, 3, 30, **flat))
+    assert (lake.rows("v"), reported["iceberg/retries"]) == ([2, 10, 30], 1)
+
+
 def test_the_other_dispositions(lake: ArrowLake) -> None:
     append = {"iceberg/write_disposition": "append"}
     write_day(lake, 1, 1)
