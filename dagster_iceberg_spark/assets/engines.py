@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import EngineUnfitError
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
@@ -113,6 +112,8 @@ def _new_columns(catalog: CatalogDescription, request: WriteRequest, columns: li
     """Return the columns that the target does not take. A replay adds no columns to a table."""
     if request.table.target.may_add_columns:
         return ()
+    from dagster_iceberg_spark.catalog.look import look
+
     state = look(catalog, request.identifier)
     renamed = request.table.options.renames.values()
     known = {fold(name) for name in (*state.schema.names, *renamed)} if state else set()
