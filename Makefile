@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-cold bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
+.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-arrow bench-cold bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -86,6 +86,9 @@ format: setup ## Format the code and mend what ruff can mend
 
 bench: setup ## Measure what the IO manager adds to a plain Spark write
 	@$(BIN)/python -m benchmarks.overhead $(ARGS)
+
+bench-arrow: setup ## Measure writes without a JVM beside plain Spark and pyiceberg by hand
+	@$(BIN)/python -m benchmarks.arrow $(ARGS)
 
 bench-cold: setup ## Measure whole processes of Dagster beside processes of plain PySpark
 	@$(BIN)/python -m benchmarks.cold $(ARGS)

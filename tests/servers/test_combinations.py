@@ -136,9 +136,9 @@ def test_arrow_and_spark_write_in_turn(lake: Lake) -> None:
 
     @dg.asset(name="t", io_manager_key="iceberg", partitions_def=DAYS, metadata={"partition_expr": "ts"})
     def by_arrow(context: dg.AssetExecutionContext) -> pa.Table:
-        start, end = context.partition_time_window
-        hours = [start + dt.timedelta(hours=hour) for hour in range(int((end - start).total_seconds()) // 3600)]
-        return pa.table({"ts": pa.array(hours, pa.timestamp("us", "UTC")), "v": pa.array([len(hours)] * len(hours))})
+        start, end = (int(edge.timestamp()) for edge in context.partition_time_window)
+        hours = pa.array(range(start, end, 3600), pa.timestamp("s", "UTC"))
+        return pa.table({"ts": hours, "v": pa.array([len(hours)] * len(hours))})
 
     arrow = lake.with_options(engine="arrow")
     if lake.spark.catalog.kind == "hadoop":

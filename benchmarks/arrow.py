@@ -1,0 +1,251 @@
+"""Writes of rows in this process: plain Spark, pyiceberg by hand, and the IO manager by Arrow, in turn.
+
+Run it with `make bench-arrow`. Small writes are medians of own times, as ratios to plain Spark's, which writes
+`spark.createDataFrame(rows)`. The writes of 5 million rows run in a process each, with the memory that they take.
+"""
+
+import argparse
+import datetime as dt
+import json
+import logging
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+
+FIRST_DAY = dt.date(2013, 1, 1)
+DAYS = dg.DailyPartitionsDefinition(str(FIRST_DAY))
+ROWS_OF_A_DAY = 870
+ROWS_OF_A_YEAR = 5_050_000
+WAYS = ("spark", "pyiceberg", "ours")
+NO_WORK = "import dagster as dg\n\n@dg.asset\ndef nothing():\n    return None\n"
+COLD = """
+import dagster as dg
+import pandas as pd
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+
+days = dg.DailyPartitionsDefinition("2013-01-01")
+
+@dg.asset(io_manager_key="iceberg", partitions_def=days, metadata={{"partition_expr": "at"}})
+def readings(context):
+    day = context.partition_time_window.start
+    return pd.DataFrame({{"at": pd.date_range(day, periods=870, freq="min"), "v": range(870)}})
+
+spark = IcebergSparkResource(catalog=SqlCatalog(uri="sqlite:///{directory}/cold.db", warehouse="{directory}/cold"))
+defs = dg.Definitions(
+    assets=[readings], resources={{"iceberg": IcebergPySparkIOManager(spark=spark)}}, executor=dg.in_process_executor
+)
+"""
+
+
+def rows_of(days: int, number: int) -> pd.DataFrame:
+    """Return rows over some days in order, with timestamps, numbers and texts."""
+    seconds = np.arange(number) * (days * 86_400) // number
+    at = np.datetime64(FIRST_DAY, "us") + seconds.astype("timedelta64[s]")
+    numbers = {f"n{index}": np.random.default_rng(index).random(number) for index in range(4)}
+    names = pd.Series(np.array(["UA", "AA", "DL", "B6"])[np.arange(number) % 4])
+    return pd.DataFrame({"at": pd.Series(at).dt.tz_localize("UTC"), "id": np.arange(number), "name": names, **numbers})
+
+
+class Lake:
+    """A catalog on SQLite and local files, with a table for each way of writing."""
+
+    def __init__(self, directory: Path, *, has_spark: bool) -> None:
+        catalog = SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "wh"))
+        self.resource = IcebergSparkResource(catalog=catalog)
+        if has_spark:
+            from benchmarks.local_spark import local_spark
+
+            self.resource = local_spark(directory, **{"spark.sql.session.timeZone": "UTC"})
+        self.io_manager = IcebergPySparkIOManager(spark=self.resource, namespace="db", engine="arrow")
+
+    @property
+    def catalog(self) -> PyIcebergCatalog:
+        """The catalog in pyiceberg."""
+        return cast("PyIcebergCatalog", self.resource.pyiceberg_catalog)
+
+    def by_ours(self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
+        """Write by the IO manager."""
+        keys = [str(first + dt.timedelta(days=offset)) for offset in range(days)]
+        chosen: dict[str, Any] = {"partition_key": keys[0]}
+        if days > 1:
+            chosen = {"asset_partition_key_range": dg.PartitionKeyRange(keys[0], keys[-1])}
+        of_days = (
+            {} if flat else {"asset_partitions_def": DAYS, "definition_metadata": {"partition_expr": "at"}, **chosen}
+        )
+        self.io_manager.handle_output(
+            dg.build_output_context(asset_key=dg.AssetKey(name), resources={}, **of_days), rows
+        )
+
+    def by_pyiceberg(self, name: str, rows: pd.DataFrame, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
+        """Write by pyiceberg, as its documentation does."""
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        table = table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
+        stored = self.catalog.load_table(("db", name))
+        if flat:
+            stored.overwrite(table)
+            return
+        start = dt.datetime.combine(first, dt.time(), dt.timezone.utc)
+        end = start + dt.timedelta(days=days)
+        stored.overwrite(table, overwrite_filter=f"at >= '{start.isoformat()}' and at < '{end.isoformat()}'")
+
+    def by_spark(self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
+        """Write by plain Spark, as Iceberg's documentation does."""
+        from pyspark.sql import functions as sf
+
+        session = self.resource.spark_session
+        frame = session.createDataFrame(rows) if isinstance(rows, pd.DataFrame) else session.read.parquet(rows)
+        start = dt.datetime.combine(first, dt.time(), dt.timezone.utc)
+        end = start + dt.timedelta(days=days)
+        condition = sf.lit(1) == sf.lit(1) if flat else (sf.col("at") >= sf.lit(start)) & (sf.col("at") < sf.lit(end))
+        frame.writeTo(f"lake.db.{name}").overwrite(condition)
+
+    def create(self, rows: pd.DataFrame, *names: str, flat: bool = False) -> None:
+        """Create tables of the same columns and spec, with one day."""
+        for name in names:
+            self.by_ours(name, rows, FIRST_DAY, flat=flat)
+
+    def age(self, name: str, snapshots: int) -> None:
+        """Give the table a long history: snapshots that all have the files of the first one."""
+        path = Path(self.catalog.load_table(("db", name)).metadata_location.removeprefix("file://"))
+        document = json.loads(path.read_text())
+        first, known = document["snapshots"][0], document["snapshots"]
+        older = [{**first, "snapshot-id": random.getrandbits(62)} for _ in range(snapshots - len(known))]
+        document["snapshots"] = [*older, *known]
+        log = [{"snapshot-id": item["snapshot-id"], "timestamp-ms": item["timestamp-ms"]} for item in older]
+        document["snapshot-log"] = [*log, *document["snapshot-log"]]
+        path.write_text(json.dumps(document))
+
+
+def median_seconds(calls: Sequence[Callable[[], None]], repeats: int) -> list[float]:
+    """Return the median seconds of each call. They take turns."""
+    seconds: list[list[float]] = [[] for _ in calls]
+    for _ in range(repeats):
+        for measured, call in zip(seconds, calls, strict=True):
+            began = time.perf_counter()
+            call()
+            measured.append(time.perf_counter() - began)
+    return [statistics.median(measured) for measured in seconds]
+
+
+def print_line(case: str, seconds: Sequence[float], memory: Sequence[float] = ()) -> None:
+    """Print the seconds of each way, and the ratios to the first one."""
+    shown = "  ".join(f"{item:7.3f}" for item in seconds)
+    ratios = "  ".join(f"{item / seconds[0]:5.2f}" for item in seconds)
+    peaks = f"   MB {'  '.join(f'{item:6.0f}' for item in memory)}" if memory else ""
+    print(f"{case:<36} {shown}   {ratios}{peaks}", flush=True)
+
+
+def small_writes(lake: Lake, repeats: int, histories: Sequence[int]) -> None:
+    """Measure writes of one day."""
+    rows = rows_of(1, ROWS_OF_A_DAY)
+    lake.create(rows, *WAYS)
+    offsets = dict.fromkeys(WAYS, 0)
+
+    def new_day(way: str) -> None:
+        offsets[way] += 1
+        moved = rows.assign(at=rows["at"] + pd.Timedelta(days=offsets[way]))
+        getattr(lake, f"by_{way}")(way, moved, FIRST_DAY + dt.timedelta(days=offsets[way]))
+
+    def again(way: str) -> None:
+        getattr(lake, f"by_{way}")(way, rows, FIRST_DAY)
+
+    for call in (new_day, again):
+        median_seconds([lambda way=way, call=call: call(way) for way in WAYS], 3)  # type: ignore[misc]
+    for name, call in (("a new day of 870 rows", new_day), ("the same day again", again)):
+        print_line(name, median_seconds([lambda way=way, call=call: call(way) for way in WAYS], repeats))  # type: ignore[misc]
+    for snapshots in histories:
+        for way in WAYS:
+            lake.age(way, snapshots)
+        print_line(
+            f"the same day at {snapshots:,} snapshots",
+            median_seconds([lambda way=way: again(way) for way in WAYS], max(3, repeats // 3)),  # type: ignore[misc]
+        )
+
+
+def large_write(directory: Path, way: str, *, flat: bool) -> None:
+    """Write 5 million rows in this process, and print the seconds and the megabytes that it takes beyond the rows."""
+    lake = Lake(directory, has_spark=way == "spark")
+    name = f"{way}_{'flat' if flat else 'days'}"
+    lake.create(rows_of(1, ROWS_OF_A_DAY), name, flat=flat)
+    rows: Any = rows_of(365, ROWS_OF_A_YEAR)
+    if way == "spark":
+        rows.to_parquet(directory / "rows.parquet")
+        rows = str(directory / "rows.parquet")
+        lake.by_spark(name, rows, FIRST_DAY, 365, flat=flat)  # which warms the JVM up
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    getattr(lake, f"by_{way}")(name, rows, FIRST_DAY, 365, flat=flat)
+    seconds = time.perf_counter() - began
+    print(json.dumps([seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024]), flush=True)
+
+
+def large_writes(directory: Path) -> None:
+    """Measure writes of 5 million rows, each in a process."""
+    for flat in (True, False):
+        found = []
+        for way in WAYS:
+            asked = ["--large", way, *(["--flat"] if flat else []), "--directory", str(directory)]
+            done = subprocess.run(  # noqa: S603 - this program
+                [sys.executable, "-m", "benchmarks.arrow", *asked], capture_output=True, text=True, check=True
+            )
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+        seconds, memory = zip(*found, strict=True)
+        print_line(f"{ROWS_OF_A_YEAR:,} rows {'flat' if flat else 'in 365 days'}", seconds, memory)
+
+
+def cold_processes(directory: Path, repeats: int) -> None:
+    """Measure `dagster asset materialize` of a pandas asset, and of an asset that does nothing."""
+    files = {"readings": COLD.format(directory=directory), "nothing": NO_WORK}
+    for name, text in files.items():
+        (directory / f"{name}.py").write_text(text)
+    command = [str(Path(sys.executable).with_name("dagster")), "asset", "materialize"]
+
+    def run(name: str, *options: str) -> None:
+        file = str(directory / f"{name}.py")
+        subprocess.run(  # noqa: S603 - dagster
+            [*command, "-f", file, "--select", name, *options], capture_output=True, check=True
+        )
+
+    calls = [lambda: run("nothing"), lambda: run("readings", "--partition", "2013-01-01")]
+    median_seconds(calls, 1)
+    nothing, seconds = median_seconds(calls, repeats)
+    print(f"process of `dagster asset materialize`: {seconds:.2f} s; of an asset that does nothing: {nothing:.2f} s")
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="measure less")
+    parser.add_argument("--large", choices=WAYS)
+    parser.add_argument("--flat", action="store_true")
+    parser.add_argument("--directory")
+    asked = parser.parse_args()
+    logging.disable(logging.INFO)
+    if asked.large:
+        large_write(Path(asked.directory), asked.large, flat=asked.flat)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        print(f"{'case':<36} {'  '.join(f'{way:>7}' for way in WAYS)}   ratios")
+        small_writes(Lake(directory, has_spark=True), 5 if asked.quick else 15, (10, 200, 1_000, 10_000))
+        large_writes(directory)
+        cold_processes(directory, 3 if asked.quick else 5)
+
+
+if __name__ == "__main__":
+    main()
