@@ -7,6 +7,17 @@ from typing import Any, Final, Literal, TypeAlias
 AuditSeverity: TypeAlias = Literal["error", "warn"]
 SHOWN_ROWS: Final = 3
 """How many rows that fail an audit are shown by default."""
+SHOWN_CHARACTERS: Final = 80
+"""How many characters of a value are shown."""
+FAILING_ROWS: Final = "failing rows"
+REPEATED_ROWS: Final = "repeated rows"
+NUMBER_OF_ROWS: Final = "number of rows"
+"""What is counted: rows that fail a condition, rows whose values are repeated, and the rows of each such value."""
+
+
+def nulls_in(column: str) -> str:
+    """Return what is counted in a column that must not hold NULL."""
+    return f"NULL in {column}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.transforms import parse_transform
 
 from dagster_iceberg_spark.arrow.scan import batches_of
+from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
 from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of
-from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
@@ -42,7 +42,6 @@ from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
@@ -75,21 +74,6 @@ def commit_rows(
     """
     given = schema_of(rows.schema, is_case_sensitive=is_case_sensitive)
     return materialize(ArrowEngine(description, request, rows, given, carried_bytes), request)
-
-
-@dataclass(frozen=True, slots=True)
-class NoAudits:
-    """The audits of a staged write without any."""
-
-    look_at_rows_together: bool = False
-
-    def scan(self, audits: Sequence[Audit], rows: AuditedRows) -> dict[str, AuditResult]:
-        """Return the results of no audits."""
-        raise NotImplementedError(audits, rows)
-
-    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
-        """Return no query."""
-        raise NotImplementedError(result, rows, branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +179,13 @@ class ArrowEngine:
         for branch in change_table(self.catalog, identifier, changes):
             self._begin_branch(identifier, branch)
 
-    def audits(self, state: TableState | None) -> NoAudits:  # noqa: ARG002
-        """Return no audits, or reject them: conditions are SQL."""
-        if self.request.table.options.audits:
-            self._refuse("it has audits, which Spark evaluates")
-        return NoAudits()
+    def audits(self, state: TableState | None) -> ArrowAudits:
+        """Return the audits, or reject those that are evaluated in SQL."""
+        audits, given = self.request.table.options.audits, self.given
+        others = () if state is None else (field for field in state.schema if given.field(field.name) is None)
+        columns = given.like((*given, *others))
+        refuse_unfit(audits, columns, subject=self.request.subject)
+        return ArrowAudits(self.catalog, tuple(audits), columns)
 
     def fast_forward(self, state: TableState, rows: StagedRows) -> bool:
         """Never called: pyiceberg commits to every table that this engine writes."""

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.options.output_options import AUDITS
 from dagster_iceberg_spark.plan.read.row_filter import SPARK_SQL, row_filter
-from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
+from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique, nulls_in
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     And,
@@ -129,7 +129,7 @@ class MetricsAudit:
             known = [count for count in nulls if count is not None]
             if len(known) < len(nulls):
                 return None
-            found[f"NULL in {column.name}"] = sum(known)
+            found[nulls_in(column.name)] = sum(known)
         if any(found.values()):
             return None  # a scan shows the rows
         return AuditResult(self.audit, passed=True, found=found, source="metadata")

@@ -24,7 +24,18 @@ from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.spark.write.execution import run_query
-from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
+from dagster_iceberg_spark.table.audit import (
+    FAILING_ROWS,
+    NUMBER_OF_ROWS,
+    REPEATED_ROWS,
+    SHOWN_CHARACTERS,
+    Audit,
+    AuditResult,
+    Condition,
+    NotNull,
+    Unique,
+    nulls_in,
+)
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -36,11 +47,7 @@ Results: TypeAlias = dict[str, AuditResult]
 _PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
 _DATA_EXCEPTION: Final = "22"
 """The class of SQLSTATE of an error that values have caused, such as a division by zero (ISO/IEC 9075)."""
-_SHOWN_CHARACTERS: Final = 80
-_FAILING_ROWS: Final = "failing rows"
-_REPEATED_ROWS: Final = "repeated rows"
 _PASSED: Final = "passed"
-_NUMBER_OF_ROWS: Final = "number of rows"
 
 
 def evaluable(
@@ -148,14 +155,14 @@ def _meanings(audit: Audit) -> list[dict[str, str]]:
     """Return the possible meanings of an audit in SQL by name, the likeliest first: of each row, or of all rows."""
     match audit.rule:
         case NotNull(columns):
-            return [{f"NULL in {name}": f"count_if({sql.quote(name)} IS NULL)" for name in columns}]
+            return [{nulls_in(name): f"count_if({sql.quote(name)} IS NULL)" for name in columns}]
         case Unique(columns):
             key = f"struct({', '.join(map(sql.quote, columns))})"
-            return [{_REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
+            return [{REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
         case Condition(text) as rule:
             values = {value: value for value in aggregates_of(rule)}
             whole = {_PASSED: f"NOT (NOT {_enclose(text)})"}  # an error if it is no boolean
-            of_each = {_FAILING_ROWS: f"count_if(NOT {_enclose(text)})"}
+            of_each = {FAILING_ROWS: f"count_if(NOT {_enclose(text)})"}
             return [{**whole, **values}, whole] if values else [of_each, whole]
 
 
@@ -165,8 +172,8 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
     match audit.rule:
         case Unique(columns):
             counted = frame.groupBy(*map(functions.col, map(sql.quote, columns)))
-            failing = counted.agg(functions.count(functions.lit(1)).alias(_NUMBER_OF_ROWS))
-            failing = failing.where(named_column(functions, _NUMBER_OF_ROWS) > 1)
+            failing = counted.agg(functions.count(functions.lit(1)).alias(NUMBER_OF_ROWS))
+            failing = failing.where(named_column(functions, NUMBER_OF_ROWS) > 1)
             shown = list(failing.columns)
         case NotNull(columns):
             failing = frame.where(" OR ".join(f"{sql.quote(name)} IS NULL" for name in columns))
@@ -177,7 +184,7 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
     if not shown or not rows.samples:
         return ()
     texts = [
-        functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {_SHOWN_CHARACTERS})").alias(name) for name in shown
+        functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {SHOWN_CHARACTERS})").alias(name) for name in shown
     ]
     found = failing.select(*texts).limit(rows.samples).collect()
     return tuple({name: "NULL" if row[name] is None else row[name] for name in shown} for row in found)
@@ -212,7 +219,7 @@ class SparkAudits:
     @property
     def look_at_rows_together(self) -> bool:
         """Whether an audit looks at several rows together, such as for repeated keys."""
-        return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in self.expressions.values())
+        return any(_PASSED in texts or REPEATED_ROWS in texts for texts in self.expressions.values())
 
     def scan(self, audits: Sequence[Audit], rows: AuditedRows) -> Results:
         """Evaluate audits on the staged rows, in one aggregate."""
@@ -231,7 +238,7 @@ class SparkAudits:
         keys: tuple[str, ...] = ()
         if not rows.has_renames:
             match result.audit.rule:
-                case Condition(text) if _FAILING_ROWS in result.found:
+                case Condition(text) if FAILING_ROWS in result.found:
                     conditions.append(f"NOT {_enclose(text)}")
                 case NotNull(columns):
                     conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))

@@ -242,6 +242,38 @@ def test_an_error_of_the_asset_s_own_stream_is_raised_as_it_is(lake: ArrowLake) 
     assert not lake.spark.pyiceberg_catalog.table_exists(("db", "t"))
 
 
+AUDITS = {
+    "positive": "v > 0 or v is null",
+    "known": {"not_null": ["w"]},
+    "once": {"unique": ["v"]},
+    "enough": "count(*) >= 2",
+}
+
+
+def test_audits_hold_rows_back_or_publish_them(lake: ArrowLake) -> None:
+    metadata = {"iceberg/audits": AUDITS}
+    result = lake.write(pa.table({"v": [1, 2, None], "w": ["a", "b", "c"]}), metadata=metadata)
+    assert metadata_of(result)["iceberg/publication"] == "fast-forward"
+    assert list(lake.table().refs()) == ["main"]
+    found = failure(lake, pa.table({"v": [-1, 5, 5, -2], "w": ["a", None, "c", "d"]}), metadata=metadata)
+    for expected in (
+        "`positive` (v > 0 or v is null): failing rows = 2, such as (v=-1) and (v=-2)",
+        "`known` (not null w): NULL in w = 1, such as (w=NULL)",
+        "`once` (unique v): repeated rows = 1, such as (v=5, number of rows=2)",
+        "To look at them: SELECT * FROM lake.db.t.branch_dagster_",
+    ):
+        assert expected in found
+    assert lake.rows("w") == ["a", "b", "c"]
+    assert "`enough`" in failure(lake, pa.table({"v": [1], "w": ["a"]}), metadata=metadata)
+
+
+def test_rows_are_staged_for_a_release(lake: ArrowLake) -> None:
+    reported = metadata_of(lake.write(pa.table({"v": [1]}), metadata={"iceberg/publish": "release"}))
+    branch = reported["iceberg/staged_branch"]
+    assert [row["v"] for row in lake.table().scan().use_ref(branch).to_arrow().to_pylist()] == [1]
+    assert list(lake.table().refs()) == [branch]
+
+
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
@@ -250,7 +282,7 @@ def test_an_error_of_the_asset_s_own_stream_is_raised_as_it_is(lake: ArrowLake) 
         ({"iceberg/table_properties": {"write.format.default": "orc"}}, "in the format orc"),
         ({"iceberg/table_properties": {"write.parquet.bloom-filter-enabled.column.v": "true"}}, "bloom-filter"),
         ({"iceberg/write_options": {"isolation-level": "snapshot"}}, "isolation-level is Spark's"),
-        ({"iceberg/audits": {"positive": "v > 0"}}, "it has audits"),
+        ({"iceberg/audits": {"typical": "avg(v) < 10"}}, "the audit 'typical'"),
     ],
 )
 def test_what_needs_spark_is_refused_by_name_before_anything_is_written(
