@@ -566,6 +566,7 @@ class TableMachine(RuleBasedStateMachine):
             "iceberg/merge_keys": [self.in_asset("id")],
             "iceberg/rows_outside_partition": outside,
             "iceberg/schema_evolution": evolution,
+            "iceberg/engine": "spark" if len(rows) % 3 == 2 else "auto",  # as drawn: both engines write in turn
         }
         TableMachine.materializations += 1
         asset = self._asset(self._frame(rows, columns, self.in_asset), **metadata)
