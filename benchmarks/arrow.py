@@ -1,7 +1,7 @@
 """Writes of rows in this process: plain Spark, pyiceberg by hand, and the IO manager by Arrow, in turn.
 
-Run it with `make bench-arrow`. Small writes are medians of own times, as ratios to plain Spark's, which writes
-`spark.createDataFrame(rows)`. The writes of 5 million rows run in a process each, with the memory that they take.
+Run it with `make bench-arrow`. Small writes are medians of own times, with ratios to plain Spark's, whose rows
+are cached in the JVM. The writes of 5 million rows run in a process each, with the memory that they take.
 """
 
 import argparse
@@ -14,8 +14,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,21 +80,24 @@ class Lake:
         """The catalog in pyiceberg."""
         return cast("PyIcebergCatalog", self.resource.pyiceberg_catalog)
 
-    def by_ours(self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
-        """Write by the IO manager."""
+    def by_ours(self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False) -> Callable[[], None]:
+        """Return a function that writes by the IO manager. A run would have created the context before."""
         keys = [str(first + dt.timedelta(days=offset)) for offset in range(days)]
         chosen: dict[str, Any] = {"partition_key": keys[0]}
         if days > 1:
             chosen = {"asset_partition_key_range": dg.PartitionKeyRange(keys[0], keys[-1])}
-        of_days = (
-            {} if flat else {"asset_partitions_def": DAYS, "definition_metadata": {"partition_expr": "at"}, **chosen}
-        )
-        self.io_manager.handle_output(
-            dg.build_output_context(asset_key=dg.AssetKey(name), resources={}, **of_days), rows
-        )
+        partitioned = {"asset_partitions_def": DAYS, "definition_metadata": {"partition_expr": "at"}, **chosen}
+        options: dict[str, Any] = {} if flat else partitioned
+        context = dg.build_output_context(asset_key=dg.AssetKey(name), resources={}, **options)
+        return lambda: self.io_manager.handle_output(context, rows)
 
-    def by_pyiceberg(self, name: str, rows: pd.DataFrame, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
-        """Write by pyiceberg, as its documentation does."""
+    def by_pyiceberg(
+        self, name: str, rows: pd.DataFrame, first: dt.date, days: int = 1, *, flat: bool = False
+    ) -> Callable[[], None]:
+        """Return a function that writes by pyiceberg, as its documentation does."""
+        return lambda: self._write_by_pyiceberg(name, rows, first, days, flat=flat)
+
+    def _write_by_pyiceberg(self, name: str, rows: pd.DataFrame, first: dt.date, days: int, *, flat: bool) -> None:
         table = pa.Table.from_pandas(rows, preserve_index=False)
         table = table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
         stored = self.catalog.load_table(("db", name))
@@ -103,25 +108,35 @@ class Lake:
         end = start + dt.timedelta(days=days)
         stored.overwrite(table, overwrite_filter=f"at >= '{start.isoformat()}' and at < '{end.isoformat()}'")
 
-    def by_spark(self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False) -> None:
-        """Write by plain Spark, as Iceberg's documentation does."""
+    def by_spark(
+        self, name: str, rows: Any, first: dt.date, days: int = 1, *, flat: bool = False
+    ) -> Callable[[], None]:
+        """Return a function that writes by plain Spark, as Iceberg's documentation does."""
         from pyspark.sql import functions as sf
 
         session = self.resource.spark_session
-        frame = session.createDataFrame(rows) if isinstance(rows, pd.DataFrame) else session.read.parquet(rows)
+        frame = session.read.parquet(rows) if isinstance(rows, str) else rows
         start = dt.datetime.combine(first, dt.time(), dt.timezone.utc)
         end = start + dt.timedelta(days=days)
         condition = sf.lit(1) == sf.lit(1) if flat else (sf.col("at") >= sf.lit(start)) & (sf.col("at") < sf.lit(end))
-        frame.writeTo(f"lake.db.{name}").overwrite(condition)
+        return lambda: frame.writeTo(f"lake.db.{name}").overwrite(condition)
+
+    def given(self, way: str, rows: pd.DataFrame) -> Any:
+        """Return the rows as an asset would have them: Spark's in the JVM."""
+        if way != "spark":
+            return rows
+        frame = self.resource.spark_session.createDataFrame(rows).coalesce(1).cache()
+        frame.count()
+        return frame
 
     def create(self, rows: pd.DataFrame, *names: str, flat: bool = False) -> None:
         """Create tables of the same columns and spec, with one day."""
         for name in names:
-            self.by_ours(name, rows, FIRST_DAY, flat=flat)
+            self.by_ours(name, rows, FIRST_DAY, flat=flat)()
 
     def age(self, name: str, snapshots: int) -> None:
         """Give the table a long history: snapshots that all have the files of the first one."""
-        path = Path(self.catalog.load_table(("db", name)).metadata_location.removeprefix("file://"))
+        path = Path(self.catalog.load_table(("db", name)).metadata_location.removeprefix("file:"))
         document = json.loads(path.read_text())
         first, known = document["snapshots"][0], document["snapshots"]
         older = [{**first, "snapshot-id": random.getrandbits(62)} for _ in range(snapshots - len(known))]
@@ -129,15 +144,17 @@ class Lake:
         log = [{"snapshot-id": item["snapshot-id"], "timestamp-ms": item["timestamp-ms"]} for item in older]
         document["snapshot-log"] = [*log, *document["snapshot-log"]]
         path.write_text(json.dumps(document))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum
 
 
-def median_seconds(calls: Sequence[Callable[[], None]], repeats: int) -> list[float]:
-    """Return the median seconds of each call. They take turns."""
+def median_seconds(calls: Sequence[Callable[[], Callable[[], None]]], repeats: int) -> list[float]:
+    """Return the median seconds of what each call prepares. They take turns."""
     seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(repeats):
         for measured, call in zip(seconds, calls, strict=True):
+            prepared = call()
             began = time.perf_counter()
-            call()
+            prepared()
             measured.append(time.perf_counter() - began)
     return [statistics.median(measured) for measured in seconds]
 
@@ -156,25 +173,28 @@ def small_writes(lake: Lake, repeats: int, histories: Sequence[int]) -> None:
     lake.create(rows, *WAYS)
     offsets = dict.fromkeys(WAYS, 0)
 
-    def new_day(way: str) -> None:
+    def new_day(way: str) -> Callable[[], None]:
         offsets[way] += 1
-        moved = rows.assign(at=rows["at"] + pd.Timedelta(days=offsets[way]))
-        getattr(lake, f"by_{way}")(way, moved, FIRST_DAY + dt.timedelta(days=offsets[way]))
+        moved = lake.given(way, rows.assign(at=rows["at"] + pd.Timedelta(days=offsets[way])))
+        write: Callable[[], None] = getattr(lake, f"by_{way}")(way, moved, FIRST_DAY + dt.timedelta(days=offsets[way]))
+        return write
 
-    def again(way: str) -> None:
-        getattr(lake, f"by_{way}")(way, rows, FIRST_DAY)
+    def again(way: str) -> Callable[[], None]:
+        same = lake.given(way, rows)
+        write: Callable[[], None] = getattr(lake, f"by_{way}")(way, same, FIRST_DAY)
+        return write
 
-    for call in (new_day, again):
-        median_seconds([lambda way=way, call=call: call(way) for way in WAYS], 3)  # type: ignore[misc]
-    for name, call in (("a new day of 870 rows", new_day), ("the same day again", again)):
-        print_line(name, median_seconds([lambda way=way, call=call: call(way) for way in WAYS], repeats))  # type: ignore[misc]
+    def measured(name: str, call: Callable[[str], Callable[[], None]], times: int) -> None:
+        calls = [partial(call, way) for way in WAYS]
+        median_seconds(calls, 2)
+        print_line(name, median_seconds(calls, times))
+
+    measured("a new day of 870 rows", new_day, repeats)
+    measured("the same day again", again, repeats)
     for snapshots in histories:
         for way in WAYS:
             lake.age(way, snapshots)
-        print_line(
-            f"the same day at {snapshots:,} snapshots",
-            median_seconds([lambda way=way: again(way) for way in WAYS], max(3, repeats // 3)),  # type: ignore[misc]
-        )
+        measured(f"the same day at {snapshots:,} snapshots", again, max(3, repeats // 3))
 
 
 def large_write(directory: Path, way: str, *, flat: bool) -> None:
@@ -186,12 +206,27 @@ def large_write(directory: Path, way: str, *, flat: bool) -> None:
     if way == "spark":
         rows.to_parquet(directory / "rows.parquet")
         rows = str(directory / "rows.parquet")
-        lake.by_spark(name, rows, FIRST_DAY, 365, flat=flat)  # which warms the JVM up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        lake.by_spark(name, rows, FIRST_DAY, 365, flat=flat)()  # which warms the JVM up
+    write = getattr(lake, f"by_{way}")(name, rows, FIRST_DAY, 365, flat=flat)
+    before, peak, ended = megabytes(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            peak[0] = max(peak[0], megabytes())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     began = time.perf_counter()
-    getattr(lake, f"by_{way}")(name, rows, FIRST_DAY, 365, flat=flat)
+    write()
     seconds = time.perf_counter() - began
-    print(json.dumps([seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024]), flush=True)
+    ended.set()
+    watching.join()
+    print(json.dumps([seconds, peak[0] - before]), flush=True)
+
+
+def megabytes() -> float:
+    """Return the memory of this process, without that of a JVM."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def large_writes(directory: Path) -> None:
@@ -221,7 +256,7 @@ def cold_processes(directory: Path, repeats: int) -> None:
             [*command, "-f", file, "--select", name, *options], capture_output=True, check=True
         )
 
-    calls = [lambda: run("nothing"), lambda: run("readings", "--partition", "2013-01-01")]
+    calls = [lambda: partial(run, "nothing"), lambda: partial(run, "readings", "--partition", "2013-01-01")]
     median_seconds(calls, 1)
     nothing, seconds = median_seconds(calls, repeats)
     print(f"process of `dagster asset materialize`: {seconds:.2f} s; of an asset that does nothing: {nothing:.2f} s")

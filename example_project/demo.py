@@ -91,7 +91,7 @@ STEPS = [
     Step(
         "January by airline: a monthly partition reads its 31 days", "monthly_carriers", ("--partition", "2013-01-01")
     ),
-    Step("An audit of the source tables, appended to earlier ones", "load_audit"),
+    Step("An audit of the source tables, appended by pandas: no JVM", "load_audit"),
     Step("A report with a plot, in polars: no JVM", "delay_report"),
 ]
 

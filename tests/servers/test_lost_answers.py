@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table.snapshots import ancestors_of
 
 from dagster_iceberg_spark import RestCatalog, errors
-from tests.lakes import Lake, StepError, error_of, frame_asset, hours_asset, open_lake, resuming
+from tests.lakes import ArrowIOManager, Lake, StepError, error_of, frame_asset, hours_asset, open_lake, resuming
 from tests.servers.conftest import emptied
 from tests.servers.faults import Fault, FaultyProxy, Moment
 from tests.servers.rest import RestServer
@@ -108,6 +108,13 @@ def lake(empty_lake: Lake) -> Lake:
 
 
 @pytest.fixture
+def arrow_lake(lake: Lake) -> Lake:
+    """The same lake with rows that Arrow writes."""
+    io_manager = ArrowIOManager(spark=lake.spark, namespace="db")
+    return Lake(lake.spark, io_manager, lake.instance, lake.directory)
+
+
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that give up early; named before the lake, whose catalog is described once."""
     monkeypatch.setattr("dagster_iceberg_spark.config.rest_catalog.CLIENT_ANSWER_TIMEOUT_SECONDS", PATIENCE_SECONDS)
@@ -199,6 +206,15 @@ def test_a_fault_at_one_commit_leaves_its_rows_once(
 ) -> None:
     proxy.inject(FAULTS[fault])
     assert_rows_are_there_once(lake, proxy, disposition)
+
+
+@pytest.mark.sample(10)
+@pytest.mark.parametrize(("fault", "disposition"), [case for case in CASES if case[1] != "merge"])
+def test_a_fault_at_one_commit_by_arrow_leaves_its_rows_once(
+    arrow_lake: Lake, proxy: FaultyProxy, fault: str, disposition: str
+) -> None:
+    proxy.inject(FAULTS[fault])
+    assert_rows_are_there_once(arrow_lake, proxy, disposition)
 
 
 @pytest.mark.parametrize("fault", ["409 after", "500 after", "sent twice, second answer"])

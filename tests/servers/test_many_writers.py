@@ -1,4 +1,7 @@
-"""Many writers of one table: a quarter of them are processes, the others sessions; others maintain it beside them."""
+"""Many writers of one table: a quarter of them are processes, the others sessions; others maintain it beside them.
+
+Every third writer hands its rows over as Arrow tables, which need no Spark to be written, unless they are merged.
+"""
 
 import datetime as dt
 import json
@@ -34,6 +37,7 @@ class WritingProcess:
     """A writer with a Python process and a JVM of its own."""
 
     def __init__(self, number: int, directory: Path) -> None:
+        self._by_arrow = number % 3 == 0
         self._log = (directory / f"writer-{number}.log").open("w")
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "tests.servers.writing"],
@@ -49,7 +53,12 @@ class WritingProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         described = {"kind": catalog.kind, **catalog.model_dump(exclude_defaults=True)}
-        told = {"catalog": described, "spark_config": SPARK_CONF, "work": work and work.__dict__}
+        told = {
+            "catalog": described,
+            "spark_config": SPARK_CONF,
+            "work": work and work.__dict__,
+            "by_arrow": self._by_arrow,
+        }
         self._process.stdin.write(json.dumps(told) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -91,7 +100,8 @@ def writers(
         return lambda work: process.tell(catalog, work)
 
     def session(number: int) -> Writer:
-        resources = resources_of(catalog, {**SPARK_CONF, "spark.sql.shuffle.partitions": str(number)})
+        conf = {**SPARK_CONF, "spark.sql.shuffle.partitions": str(number)}
+        resources = resources_of(catalog, conf, by_arrow=number % 3 == 0)
         return lambda work: perform(work, resources) if work else resources["spark"].spark_session and None
 
     writers = [told(process) for process in processes(number_of_all // 4)]

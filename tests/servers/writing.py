@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark import HiveCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
-from tests.lakes import error_of, frame_asset
+from tests.lakes import ArrowIOManager, error_of, frame_asset
 
 DAYS: Final = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01")
 
@@ -48,9 +48,10 @@ class Done:
     may_retry: bool = False
 
 
-def resources_of(catalog: Any, spark_config: Mapping[str, str]) -> dict[str, Any]:
+def resources_of(catalog: Any, spark_config: Mapping[str, str], *, by_arrow: bool = False) -> dict[str, Any]:
     spark = IcebergSparkResource(catalog=catalog, spark_config=dict(spark_config))
-    return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
+    kind = ArrowIOManager if by_arrow else IcebergPySparkIOManager
+    return {"spark": spark, "iceberg": kind(spark=spark, namespace="db")}
 
 
 def perform(work: Work, resources: Mapping[str, Any]) -> Done:
@@ -82,7 +83,7 @@ def main() -> None:
         told = json.loads(line)
         name = json.dumps(told["catalog"])
         if name not in opened:
-            opened[name] = resources_of(catalog_of(told["catalog"]), told["spark_config"])
+            opened[name] = resources_of(catalog_of(told["catalog"]), told["spark_config"], by_arrow=told["by_arrow"])
             opened[name]["spark"].spark_session.range(1).count()
         answer = {} if told["work"] is None else asdict(perform(Work(**told["work"]), opened[name]))
         print(json.dumps(answer), file=answers, flush=True)
