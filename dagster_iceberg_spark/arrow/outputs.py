@@ -75,6 +75,20 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     return pa.RecordBatchReader.from_batches(schema, (_cast(with_texts(batch), schema, refused) for batch in given))
 
 
+def unknown_output(obj: Any, *, subject: str) -> OutputTypeError:
+    """Return the error for an output that is neither a Spark DataFrame nor rows."""
+    return OutputTypeError.refusing(
+        "write",
+        subject,
+        expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
+        found="None" if obj is None else type_name(obj),
+        hint="annotate the asset `-> None` if it never returns rows, or yield no `Output` with "
+        "`output_required=False` if it sometimes has none; otherwise return the DataFrame."
+        if obj is None
+        else "return one of these, or give the asset another IO manager.",
+    )
+
+
 def type_name(obj: object) -> str:
     """Return the dotted name of the object's class."""
     return f"{type(obj).__module__}.{type(obj).__qualname__}"

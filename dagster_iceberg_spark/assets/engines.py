@@ -49,14 +49,14 @@ def commit_output(
         EngineUnfitError: The asset asks for Arrow, which cannot write it.
     """
     engine = request.table.options.engine
-    if engine == "spark" or type(obj).__module__.startswith(_SPARK):
+    if engine == "spark" or any(kind.__module__.startswith(_SPARK) for kind in type(obj).__mro__):
         return _by_spark(spark, catalog, request, obj)
-    from dagster_iceberg_spark.arrow.outputs import arrow_rows
+    from dagster_iceberg_spark.arrow.outputs import arrow_rows, unknown_output
     from dagster_iceberg_spark.arrow.write.rows import HeldRows
 
     reader = arrow_rows(obj, subject=request.subject)
     if reader is None:
-        return _by_spark(spark, catalog, request, obj)  # which rejects it
+        raise unknown_output(obj, subject=request.subject)
     rows = HeldRows.of(reader, limit=arrow_bytes)
     try:
         if engine == "auto" and rows.exceeds:

@@ -32,7 +32,13 @@ from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
-from dagster_iceberg_spark.errors import CatalogUnavailableError, DataError, EngineUnfitError, IcebergSparkError
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    DataError,
+    EngineUnfitError,
+    IcebergSparkError,
+)
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
@@ -141,7 +147,7 @@ class ArrowEngine:
         writing = _Writing(self.request, plan, table, Fitting(names.of_schema(self.given), stored_schema(table), plan))
         carried = _CarriedRows(table, plan, self.carried_bytes)
         try:
-            with translated_answers(self.catalog, action="write the data files of"):
+            with translated_answers(self.catalog, action=f"write the data files of {plan.identifier} in"):
                 added = files.write(chain(writing.chunks(self.rows), carried.chunks()))
             commit_data(
                 self.catalog,
@@ -155,7 +161,7 @@ class ArrowEngine:
             if isinstance(error.__context__, _UNKNOWN_OUTCOMES):
                 raise FailureKind.COMMIT_OUTCOME_UNKNOWN.refusal("write", self.request.subject, str(error)) from error
             raise
-        except (DataError, EngineUnfitError):
+        except (CommitConflictError, DataError, EngineUnfitError):
             files.delete()
             raise
         return writing.counts()

@@ -15,15 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from dagster_iceberg_spark.arrow.outputs import (
-    OUTPUT_TYPES,
-    StagedFile,
-    Store,
-    arrow_rows,
-    local_store,
-    type_name,
-    warehouse_of,
-)
+from dagster_iceberg_spark.arrow.outputs import StagedFile, Store, arrow_rows, local_store, unknown_output, warehouse_of
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.errors import IcebergSparkError, OutputTypeError
@@ -69,14 +61,7 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
     given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
     rows = arrow_rows(given, subject=subject)
     if rows is None:
-        raise refused(
-            expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
-            found="None" if obj is None else type_name(obj),
-            hint="annotate the asset `-> None` if it never returns rows, or yield no `Output` with "
-            "`output_required=False` if it sometimes has none; otherwise return the DataFrame."
-            if obj is None
-            else "return one of these, or give the asset another IO manager.",
-        )
+        raise unknown_output(obj, subject=subject)
     held = session()
     if not held.is_case_sensitive and (repeated := _repeated_names(rows.schema.names)):
         raise refused(
