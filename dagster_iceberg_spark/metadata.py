@@ -12,6 +12,7 @@ from dagster_iceberg_spark.plan.options.output_options import (
     SchemaEvolution,
     TableAddress,
     WriteDisposition,
+    WriteEngine,
     output_keys,
     parse_write_options,
 )
@@ -32,6 +33,7 @@ class TableMetadata(TypedDict, total=False):
     schema_evolution: SchemaEvolution | None
     partition_evolution: PartitionEvolution | None
     rows_outside_partition: RowsOutsidePartition | None
+    engine: WriteEngine | None
     renames: Mapping[str, str] | None
     required_columns: Sequence[str] | Mapping[str, bool] | None
     identifier_fields: Sequence[str] | None

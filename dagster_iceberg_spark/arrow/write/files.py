@@ -4,6 +4,7 @@ The rows of a chunk are split by partition. If there are several chunks and part
 machine first, so that one data file after the other is written, however the rows are ordered.
 """
 
+import os
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +37,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
+_TASKS: Final = min(4, os.cpu_count() or 1)
+_SPLIT_BYTES: Final = 128 * 1024 * 1024
 _FLOATS: Final = (pa.float32(), pa.float64())
 
 
@@ -90,21 +93,19 @@ class DataFiles:
 
     def write(self, chunks: Iterator[pa.Table]) -> list[DataFile]:
         """Write the rows, which have the columns of `stored_schema`. Rows are held up to two chunks at a time."""
-        if self.table.spec().is_unpartitioned():
-            return self._write_partition(None, chunks)
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
             return []
         if second is None:
-            parts = [(key, [rows]) for key, rows in self._split(first)]
-            written = ExecutorFactory.get_or_create().map(
-                lambda part: self._write_partition(part[0], iter(part[1])), parts
-            )
+            keys, parts = zip(*self._split(first), strict=True) if first.num_rows else ((), ())
+            written = ExecutorFactory.get_or_create().map(self._write_partition, keys, ([part] for part in parts))
             return [file for files in written for file in files]
+        if self.table.spec().is_unpartitioned():
+            return self._write_partition(None, _chain(first, second, chunks))
         with _spooled(first.schema) as spool:
             for chunk in _chain(first, second, chunks):
-                for key, rows in self._split(chunk):
-                    spool.add(key, rows)
+                for key, part in self._split(chunk):
+                    spool.add(key, part)
             return [file for key, parts in spool.parts() for file in self._write_partition(key, parts)]
 
     def delete(self) -> None:
@@ -115,9 +116,13 @@ class DataFiles:
             except Exception:  # noqa: BLE001, S112 - of any store; an orphan takes up space and does no harm
                 continue
 
-    def _split(self, rows: pa.Table) -> Iterator[tuple[PartitionKey, pa.Table]]:
-        """Yield the rows of each partition."""
+    def _split(self, rows: pa.Table) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
+        """Yield the rows of each partition. Many rows without partitions are split, to be written in parallel."""
         if not rows.num_rows:
+            return
+        if self.table.spec().is_unpartitioned():
+            size = rows.num_rows if rows.nbytes < _SPLIT_BYTES else -(-rows.num_rows // _TASKS)
+            yield from ((None, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
             return
         schema, spec = self.table.schema(), self.table.spec()
         columns, codes = [], pa.array(np.zeros(rows.num_rows, np.int64))
@@ -276,17 +281,17 @@ class _Spool:
 
     path: Path
     writer: Any
-    places: dict[tuple[Any, ...], tuple[PartitionKey, list[int]]] = field(default_factory=dict)
+    places: dict[tuple[Any, ...], tuple[PartitionKey | None, list[int]]] = field(default_factory=dict)
     number: int = 0
 
-    def add(self, key: PartitionKey, rows: pa.Table) -> None:
-        values = tuple(item.value for item in key.field_values)
+    def add(self, key: PartitionKey | None, rows: pa.Table) -> None:
+        values = () if key is None else tuple(item.value for item in key.field_values)
         for batch in rows.combine_chunks().to_batches():
             self.writer.write_batch(batch)
             self.places.setdefault(values, (key, []))[1].append(self.number)
             self.number += 1
 
-    def parts(self) -> Iterator[tuple[PartitionKey, Iterator[pa.Table]]]:
+    def parts(self) -> Iterator[tuple[PartitionKey | None, Iterator[pa.Table]]]:
         self.writer.close()
         with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
             for key, places in self.places.values():
