@@ -49,7 +49,10 @@ def commit_output(
         EngineUnfitError: The asset asks for Arrow, which cannot write it.
     """
     engine = request.table.options.engine
-    if engine == "spark" or any(kind.__module__.startswith(_SPARK) for kind in type(obj).__mro__):
+    is_of_spark = any(kind.__module__.startswith(_SPARK) for kind in type(obj).__mro__)
+    if is_of_spark and engine == "arrow":
+        raise EngineUnfitError.because(request.subject, "the asset has returned a DataFrame of Spark")
+    if is_of_spark or engine == "spark":
         return _by_spark(spark, catalog, request, obj)
     from dagster_iceberg_spark.arrow.outputs import arrow_rows, unknown_output
     from dagster_iceberg_spark.arrow.write.rows import HeldRows

@@ -242,6 +242,11 @@ def test_an_error_of_the_asset_s_own_stream_is_raised_as_it_is(lake: ArrowLake) 
     assert not lake.spark.pyiceberg_catalog.table_exists(("db", "t"))
 
 
+def test_a_dataframe_of_spark_is_refused_by_arrow(lake: ArrowLake) -> None:
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})
+    assert "that the asset has returned a DataFrame of Spark" in failure(lake, frame)
+
+
 AUDITS = {
     "positive": "v > 0 or v is null",
     "known": {"not_null": ["w"]},
