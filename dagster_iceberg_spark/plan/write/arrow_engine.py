@@ -7,7 +7,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSI
 from dagster_iceberg_spark.plan.write.definition import wanted_properties
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.table.partitioning import SortField
-from dagster_iceberg_spark.table.schema import IcebergType, types_within
+from dagster_iceberg_spark.table.schema import BINARY, IcebergType, types_within
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 _OPTIONS: Final = frozenset(
@@ -60,6 +60,9 @@ def unfit_for_arrow(draft: WriteDraft, *, begins_branches: bool) -> str | None: 
     unwritten = next((field for field in stored if not _is_written(field.type)), None)
     if unwritten is not None:
         return f"the column {unwritten.name!r} of type {unwritten.type} needs a conversion"
+    truncated = [item for item in draft.partition_fields if item.transform.name == "truncate"]
+    if any(field.type == BINARY for item in truncated if (field := draft.columns.field(item.column)) is not None):
+        return "pyiceberg does not truncate binary values"
     base = state.base(draft.request.branch) if state else None
     if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):
         return "the column of its partitions is new in the table"

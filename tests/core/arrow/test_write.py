@@ -284,6 +284,7 @@ def test_rows_are_staged_for_a_release(lake: ArrowLake) -> None:
     [
         ({"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["v"]}, "it merges rows"),
         ({"iceberg/format_version": 3}, "format version 3"),
+        ({"iceberg/partition_by": ["truncate(1, b)"]}, "does not truncate binary values"),
         ({"iceberg/table_properties": {"write.format.default": "orc"}}, "in the format orc"),
         ({"iceberg/table_properties": {"write.parquet.bloom-filter-enabled.column.v": "true"}}, "bloom-filter"),
         ({"iceberg/write_options": {"isolation-level": "snapshot"}}, "isolation-level is Spark's"),
@@ -293,7 +294,7 @@ def test_rows_are_staged_for_a_release(lake: ArrowLake) -> None:
 def test_what_needs_spark_is_refused_by_name_before_anything_is_written(
     lake: ArrowLake, metadata: dict[str, Any], reason: str
 ) -> None:
-    found = failure(lake, pa.table({"v": [1]}), metadata=metadata)
+    found = failure(lake, pa.table({"v": [1], "b": [b"b"]}), metadata=metadata)
     assert re.search(f"Cannot write db.t by Arrow: expected a write that needs no Spark, found that .*{reason}", found)
     assert not lake.spark.pyiceberg_catalog.table_exists(("db", "t"))
 
