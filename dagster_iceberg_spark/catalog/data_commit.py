@@ -8,11 +8,14 @@ manifests, and only those are read that may list files to remove.
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
+from botocore.exceptions import BotoCoreError
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import (
     ManifestContent,
@@ -29,6 +32,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollec
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.utils.properties import property_as_bool, property_as_int
+from requests.exceptions import ConnectTimeout, RequestException
 
 from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -38,7 +42,8 @@ from dagster_iceberg_spark.catalog.files import data_manifests, description_of, 
 from dagster_iceberg_spark.catalog.look import translated_answers
 from dagster_iceberg_spark.catalog.publication import move_of
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
-from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Partitions
 from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -55,6 +60,7 @@ class DataChange:
         spec_id: The partition spec of these files.
         replaced: The rows whose files it removes, or None if it removes none.
         rewritten: The paths of files with replaced rows and others, whose other rows are among those that are added.
+        read_at: The snapshot at which these rows were read.
         only_upon: The snapshots of which one must be the head of the branch, or None if any may be.
     """
 
@@ -62,6 +68,7 @@ class DataChange:
     spec_id: int
     replaced: BoundScope | None = None
     rewritten: frozenset[str] = frozenset()
+    read_at: int | None = None
     only_upon: tuple[int | None, ...] | None = None
 
     @property
@@ -95,7 +102,9 @@ def commit_data(
 
     Raises:
         CommitConflictError: Another writer has changed what the plan depends on. Nothing is committed.
-        CatalogUnavailableError: There is no answer to the commit, which may have been made.
+        CatalogUnavailableError: The catalog or the store does not answer. Nothing is committed, unless the database of
+            a SQL catalog has lost its answer.
+        CommitOutcomeUnknownError: There is no answer to the commit, which may be made still.
     """
     uuid_before = table.metadata.table_uuid
     for retry in range(ATTEMPTS):
@@ -108,15 +117,28 @@ def commit_data(
             commit = _prepared(identifier, table, branch, change, properties, retention_days)
         try:
             is_made = commit_table(description, commit)
-        except CommitConflictError:
-            commit.discard()
-            raise
+        except CatalogUnavailableError as error:
+            if not _is_unknown(error.__context__):
+                raise
+            raise FailureKind.COMMIT_OUTCOME_UNKNOWN.refusal("write", str(identifier), str(error)) from error
         if is_made:
             return
         commit.discard()
     raise _conflict(
         identifier, f"a moment without other commits within {ATTEMPTS} attempts", "commits of other writers"
     )
+
+
+def _is_unknown(error: BaseException | None) -> bool:
+    """Return whether the catalog may have made, or may still make, a commit that failed with this error.
+
+    A database has made a commit or not once its connection is lost. What a REST catalog has answered is known, but for
+    the statuses that `CommitStateUnknownException` stands for (Iceberg REST specification, "updateTable").
+    """
+    if isinstance(error, ConnectTimeout) or "NewConnectionError" in str(error):
+        return False  # the request was not sent
+    sent = (CommitStateUnknownException, TimeoutError, FutureTimeoutError, RequestException, BotoCoreError)
+    return isinstance(error, sent) or type(error).__name__ == "TTransportException"
 
 
 def _conflict(identifier: TableIdentifier, expected: str, found: str) -> CommitConflictError:
@@ -139,6 +161,8 @@ def _prepared(
     head_id = None if head is None else head.snapshot_id
     if change.only_upon is not None and head_id not in change.only_upon:
         raise _conflict(identifier, "no rows of other writers since the rows were read", f"the snapshot {head_id}")
+    if change.rewritten and head_id != change.read_at and _may_have_deletes(head):
+        raise _conflict(identifier, "files of which nobody has deleted rows since they were read", "deleted rows")
     files = _SnapshotFiles(table, head)
     try:
         snapshot = files.snapshot(identifier, change, properties)
@@ -155,6 +179,12 @@ def _prepared(
         updates=(AddSnapshotUpdate(snapshot=snapshot), move),
         discard=files.delete,
     )
+
+
+def _may_have_deletes(snapshot: Snapshot | None) -> bool:
+    """Return whether the table may have files of deleted rows, which do not remove the data files."""
+    summary = None if snapshot is None else snapshot.summary
+    return summary is None or summary.additional_properties.get("total-delete-files") != "0"
 
 
 def straddling_files(table: Table, branch: str, replaced: BoundScope) -> dict[str, ManifestDataFile]:

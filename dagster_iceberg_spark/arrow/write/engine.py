@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema as PyIcebergSchema
@@ -32,13 +31,7 @@ from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
-from dagster_iceberg_spark.errors import (
-    CatalogUnavailableError,
-    CommitConflictError,
-    DataError,
-    EngineUnfitError,
-    IcebergSparkError,
-)
+from dagster_iceberg_spark.errors import CommitConflictError, DataError, EngineUnfitError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
@@ -62,7 +55,6 @@ _PROPERTIES: Final = {
 }
 """The table properties that write options stand in for."""
 _USES_ORDER: Final = "use-table-distribution-and-ordering"
-_UNKNOWN_OUTCOMES: Final = (CommitStateUnknownException, TimeoutError)
 
 
 def commit_rows(
@@ -157,10 +149,6 @@ class ArrowEngine:
                 {**plan.snapshot_properties, "engine-name": "pyarrow", "engine-version": pa.__version__},
                 table=table,
             )
-        except CatalogUnavailableError as error:
-            if isinstance(error.__context__, _UNKNOWN_OUTCOMES):
-                raise FailureKind.COMMIT_OUTCOME_UNKNOWN.refusal("write", self.request.subject, str(error)) from error
-            raise
         except (CommitConflictError, DataError, EngineUnfitError):
             files.delete()
             raise
@@ -219,15 +207,11 @@ def _change(plan: WritePlan, added: Sequence[Any], spec_id: int, carried: "_Carr
         case AppendAlone(base_snapshot_id):
             return DataChange(added, spec_id, only_upon=(base_snapshot_id,))
         case _:
-            return DataChange(added, spec_id, plan.owned, carried.paths, carried.only_upon)
+            return DataChange(added, spec_id, plan.owned, carried.paths, carried.read_at)
 
 
 class _CarriedRows:
-    """The rows of other partitions in files that hold replaced rows too. They are written again.
-
-    They are as they were if their file is still there when the snapshot is committed, unless the table has files of
-    deleted rows. With such files, no other snapshot may be committed meanwhile.
-    """
+    """The rows of other partitions in files that hold replaced rows too. They are written again."""
 
     def __init__(self, table: Table, plan: WritePlan, limit: int | None) -> None:
         """Find the files."""
@@ -236,9 +220,7 @@ class _CarriedRows:
         self.paths = frozenset(files)
         ref = table.metadata.refs.get(plan.branch)
         self._head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
-        summary = None if self._head is None else self._head.summary
-        has_deletes = summary is None or summary.additional_properties.get("total-delete-files") != "0"
-        self.only_upon = (ref.snapshot_id,) if self.paths and has_deletes and ref is not None else None
+        self.read_at = None if ref is None else ref.snapshot_id
 
     def chunks(self) -> Iterator[pa.Table]:
         """Yield the rows, in the table's columns.

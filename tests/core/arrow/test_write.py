@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pandas as pd
@@ -18,6 +18,9 @@ from pyiceberg.exceptions import CommitStateUnknownException
 
 from dagster_iceberg_spark.catalog import data_commit, transaction
 from tests.core.arrow.writing import DAYS, ArrowLake, metadata_of
+
+if TYPE_CHECKING:
+    from tests.lakes import Lake
 
 DAY = {"partition_expr": "at"}
 
@@ -406,3 +409,29 @@ dg.materialize([numbers, doubled], resources={"iceberg": IcebergPySparkIOManager
 rows = spark.pyiceberg_catalog.load_table("db.doubled").scan().to_arrow()
 print(rows["v"].to_pylist(), "pyspark" in sys.modules)
 """
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_rows_that_are_deleted_while_they_are_carried_over_stay_deleted(
+    classic_lake: "Lake", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes a file of deleted rows, and leaves the data file that is being rewritten as it is."""
+    properties = {"write.delete.mode": "merge-on-read"}
+    flat = {**DAY, "iceberg/partition_by": [], "iceberg/table_properties": properties}
+    lake = classic_lake.with_options(engine="arrow")
+
+    def write(rows: pa.Table, first: str, last: str) -> dg.ExecuteInProcessResult:
+        policy = dg.BackfillPolicy.single_run()
+        asset: dg.AssetsDefinition = dg.asset(
+            name="t", io_manager_key="iceberg", partitions_def=DAYS, metadata=flat, backfill_policy=policy
+        )(lambda: rows)
+        return lake.materialize_range(asset, first=first, last=last)
+
+    write(days(1, 3), "2024-01-01", "2024-01-03")
+    delete = "delete from lake.db.t where v = 1"
+    once(monkeypatch, data_commit, "commit_table", before=lambda: lake.session.sql(delete))
+    write(day(3, 30), "2024-01-03", "2024-01-03")
+    assert lake.rows("t", "v") == [2, 30]
+    write(day(2, 20), "2024-01-02", "2024-01-02")
+    assert lake.rows("t", "v") == [20, 30]
