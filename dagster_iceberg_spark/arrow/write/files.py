@@ -37,6 +37,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
+_LEVELED: Final = ("brotli", "gzip", "zstd")
 _TASKS: Final = min(4, os.cpu_count() or 1)
 _SPLIT_BYTES: Final = 128 * 1024 * 1024
 _FLOATS: Final = (pa.float32(), pa.float64())
@@ -219,6 +220,8 @@ class _FileWriter:
         path = files.new_path(key)
         stream: Any = files.table.io.new_output(path).create(overwrite=True)
         options = _get_parquet_writer_kwargs(dict(files.properties))
+        if options["compression"].lower() not in _LEVELED:
+            options["compression_level"] = None  # Spark ignores the level; pyarrow would reject it
         schema = _arrow_schema(sanitize_column_names(files.table.schema()))  # as Spark names columns in files
         writer = parquet.ParquetWriter(stream, schema, store_decimal_as_integer=True, **options)
         return cls(files, key, path, stream, writer, schema)

@@ -209,7 +209,11 @@ def test_a_table_follows_its_definition(lake: ArrowLake) -> None:
         "iceberg/partition_by": ["bucket(4, v) as part"],
         "iceberg/sort_by": ["w desc"],
         "iceberg/identifier_fields": ["v"],
-        "iceberg/table_properties": {"write.parquet.compression-codec": "gzip", "color": "red"},
+        "iceberg/table_properties": {
+            "write.parquet.compression-codec": "snappy",
+            "write.parquet.compression-level": "3",
+            "color": "red",
+        },
         "iceberg/write_options": {"target-file-size-bytes": "1"},
     }
     lake.write(pa.table({"v": [1, 1, 1], "w": [2, 3, 1]}), metadata=metadata)
