@@ -21,7 +21,7 @@ from dagster_iceberg_spark.arrow.scan import batches_of
 from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
 from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
-from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of
+from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
@@ -237,7 +237,7 @@ class _CarriedRows:
         tasks = [task for task in scan.plan_files() if task.file.file_path in self.paths]
         read = 0
         for batch in batches_of(ArrowScan(table.metadata, table.io, schema, ALWAYS_TRUE), table.io, tasks):
-            read += batch.nbytes
+            read += size_of(batch)
             if self._limit is not None and read > self._limit:
                 reason = f"files of the replaced rows hold more than {self._limit >> 20} MB of other partitions"
                 raise EngineUnfitError.because(str(self._plan.identifier), reason)

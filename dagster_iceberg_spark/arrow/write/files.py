@@ -34,6 +34,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from dagster_iceberg_spark.arrow.write.rows import size_of
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
@@ -122,7 +123,8 @@ class DataFiles:
         if not rows.num_rows:
             return
         if self.table.spec().is_unpartitioned():
-            size = rows.num_rows if rows.nbytes < _SPLIT_BYTES else -(-rows.num_rows // _TASKS)
+            is_small = sum(map(size_of, rows.to_batches())) < _SPLIT_BYTES
+            size = rows.num_rows if is_small else -(-rows.num_rows // _TASKS)
             yield from ((None, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
             return
         schema, spec = self.table.schema(), self.table.spec()

@@ -55,7 +55,7 @@ class HeldRows:
         batches, held, size = iter(rows), list[pa.RecordBatch](), 0
         for batch in batches:
             held.append(batch)
-            size += _size_of(batch)
+            size += size_of(batch)
             if size > limit:
                 return cls(rows.schema, held, batches, size)
         return cls(rows.schema, held, None, size)
@@ -93,7 +93,7 @@ class HeldRows:
         held, size, is_first = list[pa.RecordBatch](), 0, True
         for batch in self.batches():
             held.append(batch)
-            size += _size_of(batch)
+            size += size_of(batch)
             if size >= CHUNK_BYTES:
                 yield pa.Table.from_batches(held, self.schema)
                 held, size, is_first = [], 0, False
@@ -114,7 +114,7 @@ class HeldRows:
         self.rest = None
 
 
-def _size_of(batch: pa.RecordBatch) -> int:
+def size_of(batch: pa.RecordBatch) -> int:
     """Return the bytes of a batch. `nbytes` crashes on Spark's nested columns without elements (SPARK-55056)."""
     return int(pa.ipc.get_record_batch_size(batch))
 
