@@ -31,7 +31,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, find_table, known_table, open_catalog
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location, missing_namespace
+from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location, missing_namespace, taken_name
 from dagster_iceberg_spark.plan.write.write_plan import CreateTable
 from dagster_iceberg_spark.table import partitioning, schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -52,10 +52,11 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
     Raises:
         CommitConflictError: Another writer has created the table first.
         ConfigurationError: The namespace does not exist, and is not to be created.
+        NotAnIcebergTableError: Something else has the name, such as a view.
     """
     catalog = open_catalog(description)
     if _METADATA_TABLES.fullmatch(identifier.name) and _is_table(description, identifier.namespace):
-        raise _conflict("create", identifier, "a free name", "a metadata table of the table called like the namespace")
+        raise taken_name(identifier)
     _create_namespace(description, identifier, create.creation)
     placed = create.creation.location
     location_of = default_location if placed is None else placed.location_of
@@ -80,6 +81,8 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
     except NoSuchNamespaceError:
         raise missing_namespace(identifier) from None
     except (TableAlreadyExistsError, CommitFailedException) as error:
+        if isinstance(error, TableAlreadyExistsError) and find_table(description, identifier) is None:
+            raise taken_name(identifier) from None
         raise _conflict("create", identifier, "a free name", "a table that another writer has just created") from error
 
 

@@ -25,6 +25,7 @@ from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write import adoption
 from dagster_iceberg_spark.plan.write.draft import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_partition
+from dagster_iceberg_spark.plan.write.placement import taken_name
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table import lineage
@@ -112,12 +113,7 @@ class _Attempts:
         self._require_writable(state)
         plan, names = self._plan(state)
         self.owned = plan.owned
-        try:
-            self.engine.prepare(plan)
-        except errors.CommitConflictError:
-            if plan.create is not None:
-                _require_created(self.engine, plan)
-            raise
+        self.engine.prepare(plan)
         self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, names)
@@ -337,13 +333,7 @@ def _require_created(engine: Engine, plan: WritePlan) -> None:
     Spark finds the metadata tables of a table, such as `files`, below its name, where a namespace may be called so.
     """
     if look(engine.catalog, plan.identifier) is None:
-        raise errors.NotAnIcebergTableError.refusing(
-            "write",
-            str(plan.identifier),
-            expected="a free name, or an Iceberg table",
-            found="something else of that name: a view, or a metadata table of a table called like the namespace",
-            hint="choose another name with `iceberg/table`.",
-        )
+        raise taken_name(plan.identifier)
 
 
 def _with_listed_rows(engine: Engine, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:

@@ -8,7 +8,7 @@ from functools import partial
 from string import Formatter
 from typing import Final
 
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 NAMESPACE: Final = "namespace"
@@ -106,6 +106,17 @@ def missing_namespace(identifier: TableIdentifier) -> ConfigurationError:
         expected="a namespace that is there, as `auto_create_namespace` is false",
         found="none of that name",
         hint="create it, or let the IO manager do it.",
+    )
+
+
+def taken_name(identifier: TableIdentifier) -> NotAnIcebergTableError:
+    """Return the error for a name that belongs to something other than a table."""
+    return NotAnIcebergTableError.refusing(
+        "write",
+        str(identifier),
+        expected="a free name, or an Iceberg table",
+        found="something else of that name: a view, or a metadata table of a table called like the namespace",
+        hint="choose another name with `iceberg/table`.",
     )
 
 
