@@ -61,7 +61,8 @@ class DataChange:
         replaced: The rows whose files it removes, or None if it removes none.
         rewritten: The paths of files with replaced rows and others, whose other rows are among those that are added.
         read_at: The snapshot at which these rows were read.
-        only_upon: The snapshots of which one must be the head of the branch, or None if any may be.
+        only_upon: The snapshots of which one must be the head of the branch, or None if any may be. None among them
+            stands for no snapshot, or one without files.
     """
 
     added: Sequence[ManifestDataFile]
@@ -159,7 +160,8 @@ def _prepared(
     ref = table.metadata.refs.get(branch)
     head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
     head_id = None if head is None else head.snapshot_id
-    if change.only_upon is not None and head_id not in change.only_upon:
+    expected = change.only_upon
+    if expected is not None and head_id not in expected and not (None in expected and _is_empty(head)):
         raise _conflict(identifier, "no rows of other writers since the rows were read", f"the snapshot {head_id}")
     if change.rewritten and head_id != change.read_at and _may_have_deletes(head):
         raise _conflict(identifier, "files of which nobody has deleted rows since they were read", "deleted rows")
@@ -179,6 +181,12 @@ def _prepared(
         updates=(AddSnapshotUpdate(snapshot=snapshot), move),
         discard=files.delete,
     )
+
+
+def _is_empty(snapshot: Snapshot | None) -> bool:
+    """Return whether the snapshot has no files, as the one that a branch of a table without snapshots begins with."""
+    summary = None if snapshot is None else snapshot.summary
+    return summary is not None and summary.additional_properties.get("total-data-files") == "0"
 
 
 def _may_have_deletes(snapshot: Snapshot | None) -> bool:
