@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, cast
 
@@ -44,7 +44,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
-from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
 
@@ -186,8 +186,12 @@ class ArrowEngine:
         raise NotImplementedError(state, rows)
 
     def _begin_branch(self, identifier: TableIdentifier, branch: CreateBranch) -> None:
-        """Begin a branch of a table without snapshots with an empty one, as Iceberg's Java library does."""
+        """Begin a branch at the head of `main`, or with an empty snapshot, as Iceberg's Java library does."""
         table = table_to_commit_to(self.catalog, identifier, action="write")
+        main = table.metadata.refs.get(MAIN_BRANCH)
+        if main is not None:
+            change_branch(self.catalog, identifier, replace(branch, snapshot_id=main.snapshot_id))
+            return
         empty = DataChange((), table.metadata.default_spec_id, only_upon=(None,))
         commit_data(self.catalog, identifier, branch.name, empty, {}, table=table, retention_days=branch.retention_days)
 

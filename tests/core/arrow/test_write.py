@@ -279,6 +279,13 @@ def test_audits_hold_rows_back_or_publish_them(lake: ArrowLake) -> None:
     assert "`enough`" in failure(lake, pa.table({"v": [1], "w": ["a"]}), metadata=metadata)
 
 
+def test_a_branch_begins_at_the_head_of_main(lake: ArrowLake) -> None:
+    write_day(lake, 1, 1)
+    write_day(lake, 2, 2, **{"iceberg/branch": "review"})
+    branch = lake.table().scan().use_ref("review").to_arrow()
+    assert (lake.rows("v"), sorted(branch.column("v").to_pylist())) == ([1], [1, 2])
+
+
 def test_rows_are_staged_for_a_release(lake: ArrowLake) -> None:
     reported = metadata_of(lake.write(pa.table({"v": [1]}), metadata={"iceberg/publish": "release"}))
     branch = reported["iceberg/staged_branch"]

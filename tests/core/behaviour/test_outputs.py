@@ -271,7 +271,7 @@ def test_a_long_stream_reaches_a_server(
             yield batch
 
     with caplog.at_level(logging.DEBUG, logger=frames.__name__):
-        lake.materialize(streaming(batches))
+        lake.with_options(engine="spark").materialize(streaming(batches))
     assert lake.rows("t", "id") == list(range(600))
     assert any(seen) == (way == "by the warehouse")
     assert ("Sending the rows" in caplog.text) == (way != "by the warehouse")
@@ -290,7 +290,7 @@ def test_a_long_stream_that_breaks_leaves_no_staged_file(lake: Lake, monkeypatch
         message = "the source is gone"
         raise ConnectionError(message)
 
-    result = lake.materialize(streaming(batches), raise_on_error=False)
+    result = lake.with_options(engine="spark").materialize(streaming(batches), raise_on_error=False)
     assert "the source is gone" in str(error_of(result))
     assert seen == [True]
     assert not lake.exists("t")
