@@ -8,6 +8,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSI
 from dagster_iceberg_spark.plan.write.definition import wanted_properties
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.table.schema import BINARY, IcebergType, types_within
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 _OPTIONS: Final = frozenset(
@@ -47,8 +48,9 @@ def _of_table(draft: WriteDraft, *, begins_branches: bool) -> Iterator[str]:
     version = max(options.format_version or 0, 0 if state is None else state.format_version)
     if version >= ROW_LINEAGE_VERSION:
         yield f"the table has format version {version}, which pyiceberg does not write"
+    is_empty = state is None or MAIN_BRANCH not in state.refs
     is_begun = any(isinstance(item, CreateBranch) and item.snapshot_id is None for item in _branches(draft))
-    if is_begun and (version == 1 or not begins_branches):
+    if is_empty and is_begun and (version == 1 or not begins_branches):
         yield "the table has no snapshot, and pyiceberg begins no branch there"
     base = state.base(draft.request.branch) if state else None
     if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):
