@@ -6,11 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions.visitors import bind
-from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan
 
 from dagster_iceberg_spark.arrow.scan import batches_of
-from dagster_iceberg_spark.arrow.write.files import slim
+from dagster_iceberg_spark.arrow.write.files import arrow_filter, slim
 from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.expressions import expression_of
@@ -124,8 +123,8 @@ def _of_rows(
 ) -> AuditResult:
     """Return the result of an audit of each row. `failing` has the rows that fail it, by what is counted."""
     schema = table.schema()
-    filters = {name: _filter(predicate, schema) for name, predicate in failing.items()}
-    any_fails = _filter(any_of(failing.values()), schema)
+    filters = {name: arrow_filter(predicate, schema) for name, predicate in failing.items()}
+    any_fails = arrow_filter(any_of(failing.values()), schema)
     found, sample = dict.fromkeys(filters, 0), list[Mapping[str, str]]()
     wanted = {rows.columns.exact(name) for name in (*named, *rows.scope.columns, *rows.keys)}
     shown = [field.name for field in rows.columns if field.name in wanted]
@@ -164,10 +163,6 @@ def _batches(rows: AuditedRows, table: Any, names: set[str]) -> Iterator[pa.Tabl
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
     for batch in batches_of(reader, table.io, scan.plan_files()):
         yield slim(pa.Table.from_batches([batch]))
-
-
-def _filter(predicate: Predicate, schema: Any) -> pc.Expression:
-    return expression_to_pyarrow(bind(schema, expression_of(predicate), case_sensitive=True), schema)
 
 
 def _text(value: Any) -> str:

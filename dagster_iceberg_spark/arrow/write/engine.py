@@ -11,15 +11,13 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions.visitors import bind
-from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
-from pyiceberg.schema import Schema as PyIcebergSchema
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.transforms import parse_transform
 
 from dagster_iceberg_spark.arrow.scan import batches_of
 from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
-from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
+from dagster_iceberg_spark.arrow.write.files import DataFiles, arrow_filter, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.catalog.branches import change_branch
@@ -28,7 +26,6 @@ from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, s
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
-from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import CommitConflictError, DataError, EngineUnfitError, IcebergSparkError
@@ -42,7 +39,6 @@ from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
@@ -236,7 +232,7 @@ class _CarriedRows:
             return
         table, schema = self._table, self._table.schema()
         fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan)
-        owned = _filter(self._plan.owned.predicate(), schema)
+        owned = arrow_filter(self._plan.owned.predicate(), schema)
         scan = table.scan(snapshot_id=self._head.snapshot_id)
         tasks = [task for task in scan.plan_files() if task.file.file_path in self.paths]
         read = 0
@@ -256,8 +252,8 @@ class _Writing:
         """Prepare the filters."""
         schema = table.schema()
         self._request, self._plan, self._fitting = request, plan, fitting
-        self._owned = None if plan.guard is None else _filter(plan.guard.owned, schema)
-        self._counted = {key: _filter(predicate, schema) for key, predicate in plan.counted_partitions}
+        self._owned = None if plan.guard is None else arrow_filter(plan.guard.owned, schema)
+        self._counted = {key: arrow_filter(predicate, schema) for key, predicate in plan.counted_partitions}
         self._rows = self._dropped = 0
         self._by_partition = dict.fromkeys(self._counted, 0)
         self._began = self._reported = time.monotonic()
@@ -302,11 +298,6 @@ class _Writing:
             self._reported = now
             written = f"{self._rows} rows written after {now - self._began:.0f} s"
             self._request.report(f"Writing {self._request.subject}: {written}.")
-
-
-def _filter(predicate: Predicate, schema: PyIcebergSchema) -> pc.Expression:
-    expression = bind(schema, expression_of(predicate), case_sensitive=True)
-    return expression_to_pyarrow(expression, schema)
 
 
 def _shown(value: Any) -> str:

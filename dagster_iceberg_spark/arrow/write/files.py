@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import (
     _get_parquet_writer_kwargs,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
+    expression_to_pyarrow,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
@@ -35,7 +37,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.arrow.write.rows import size_of
+from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
+from dagster_iceberg_spark.table.predicate import Predicate
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
 _LEVELED: Final = ("brotli", "gzip", "zstd")
@@ -47,6 +51,11 @@ _FLOATS: Final = (pa.float32(), pa.float64())
 def stored_schema(table: Table) -> pa.Schema:
     """Return the table's columns as Arrow types with field ids."""
     return _arrow_schema(table.schema())
+
+
+def arrow_filter(predicate: Predicate, schema: Schema) -> pc.Expression:
+    """Return the predicate as a filter of rows that have the columns of the table."""
+    return expression_to_pyarrow(bind(schema, expression_of(predicate), case_sensitive=True), schema)
 
 
 def slim(rows: pa.Table) -> pa.Table:
@@ -103,9 +112,9 @@ class DataFiles:
             written = ExecutorFactory.get_or_create().map(self._write_partition, keys, ([part] for part in parts))
             return [file for files in written for file in files]
         if self.table.spec().is_unpartitioned():
-            return self._write_partition(None, _chain(first, second, chunks))
+            return self._write_partition(None, chain([first, second], chunks))
         with _spooled(first.schema) as spool:
-            for chunk in _chain(first, second, chunks):
+            for chunk in chain([first, second], chunks):
                 for key, part in self._split(chunk):
                     spool.add(key, part)
             return [file for key, parts in spool.parts() for file in self._write_partition(key, parts)]
@@ -310,12 +319,6 @@ def _spooled(schema: pa.Schema) -> Iterator[_Spool]:
         sink = stack.enter_context(pa.OSFile(str(path), "wb"))
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         yield _Spool(path, pa.ipc.new_file(sink, schema, options=options))
-
-
-def _chain(first: pa.Table, second: pa.Table, others: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield second
-    yield from others
 
 
 def _column(rows: pa.Table, schema: Schema, field_id: int) -> Any:
