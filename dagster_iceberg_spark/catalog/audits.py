@@ -1,7 +1,9 @@
 """Evaluates audits by the metadata of data files, without a JVM."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import file_metrics
@@ -11,11 +13,14 @@ from dagster_iceberg_spark.plan.publication.audit_metrics import FileMetrics, Me
 from dagster_iceberg_spark.plan.read.read_plan import schemas_at
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
-from dagster_iceberg_spark.table.audit import Audit, AuditResult
+from dagster_iceberg_spark.table.audit import FAILING_ROWS, Audit, AuditResult, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.sql_text import condition, enclosed, quote, repeated_rows, rows_where, table_name
+
+_PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,32 @@ class AuditedRows:
     def has_renames(self) -> bool:
         """Whether columns or fields of structs are renamed after the publication."""
         return not are_same_columns(self.columns.fields, self.state.schema.fields)
+
+    def shown(self, named: Iterable[str]) -> list[str]:
+        """Return the columns of a sample: those that the audit names, the partitions and the merge keys.
+
+        Others may hold personal data, and the event log keeps what it has for ever.
+        """
+        known = {self.columns.exact(name) for name in (*named, *self.scope.columns, *self.keys)}
+        return [column.name for column in self.columns if column.name in known]
+
+    def query_of(self, result: AuditResult, *, catalog: str, branch: str) -> str:
+        """Return a query to inspect the rows, or those that fail an audit of each row, in Spark SQL for messages."""
+        name = table_name(catalog, self.state.identifier, branch)
+        if _PLAIN_NAME.fullmatch(name):
+            name = name.replace("`", "")
+        conditions = [] if self.scope.is_whole_table else [condition(self.scope.predicate(), catalog=catalog)]
+        keys: tuple[str, ...] = ()
+        if not self.has_renames:
+            match result.audit.rule:
+                case Condition(text) if FAILING_ROWS in result.found:
+                    conditions.append(f"NOT {enclosed(text)}")
+                case NotNull(columns):
+                    conditions.append(" OR ".join(f"{quote(item)} IS NULL" for item in columns))
+                case Unique(columns):
+                    keys = columns
+        where = " AND ".join(f"({item})" if len(conditions) > 1 else item for item in conditions) or None
+        return repeated_rows(name, keys, where) if keys else rows_where(name, where)
 
 
 def audited_rows(

@@ -28,9 +28,6 @@ class Audits(Protocol):
     def scan(self, audits: Sequence[Audit], rows: AuditedRows) -> dict[str, AuditResult]:
         """Return the results of audits that need a scan of the staged rows, by name."""
 
-    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
-        """Return a query to inspect the rows that fail an audit, for error messages."""
-
 
 class Engine(Protocol):
     """An engine with the rows of one materialization. Each step may be repeated, for another attempt."""

@@ -13,6 +13,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.sql_text import table_name
 from dagster_iceberg_spark.table.updates import DropBranch
 from dagster_iceberg_spark.timeouts import SETTLING_SECONDS
 
@@ -124,6 +125,5 @@ def has_committed(engine: Engine, request: WriteRequest, known: frozenset[int]) 
 
 def _query_of(catalog: str, identifier: TableIdentifier, token: str) -> str:
     """Return the query with which a person finds the snapshot of a commit token."""
-    snapshots = ".".join(f"`{part.replace('`', '``')}`" for part in (catalog, *identifier.parts))
     condition = f"summary['{lineage.COMMIT_TOKEN}'] = '{token}'"
-    return f"SELECT snapshot_id FROM {snapshots}.snapshots WHERE {condition}"  # noqa: S608 - for a person
+    return f"SELECT snapshot_id FROM {table_name(catalog, identifier)}.snapshots WHERE {condition}"  # noqa: S608 - for a person

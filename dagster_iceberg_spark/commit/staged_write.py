@@ -69,7 +69,7 @@ class StagedWrite:
             is_kept = options.on_failure == "keep"
             if not is_kept:
                 self._drop_branch()
-            query = partial(self.audits.query_of, rows=rows, branch=self.staging.branch)
+            query = partial(rows.query_of, catalog=self.engine.catalog.name, branch=self.staging.branch)
             raise failed_audits(request.identifier, self.staging, results, query if is_kept else None)
         if self.staging.published_by == "release":
             return replace(commit, audits=results, staged_branch=self.staging.branch), state

@@ -14,6 +14,7 @@ from dagster_iceberg_spark.spark.failures import VALUE_MARKER
 from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
+from dagster_iceberg_spark.table.sql_text import column_name, condition, literal
 
 _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
     types.BooleanType: vocabulary.BOOLEAN,
@@ -83,12 +84,12 @@ def column_of(
     functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
 ) -> Column:
     """Return the predicate as a column of booleans, with the NULLs of SQL. `qualifier` is a side of a join."""
-    return functions.expr(expressions.condition(predicate, qualifier, catalog=catalog))
+    return functions.expr(condition(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly this name."""
-    return functions.col(sql.column_name(name, qualifier))
+    return functions.col(column_name(name, qualifier))
 
 
 def as_planned(
@@ -185,7 +186,7 @@ def written_value(functions: Functions, field: vocabulary.Field) -> Column:
 
 def _default(functions: Functions, field: vocabulary.Field, default: vocabulary.DefaultValue) -> Column:
     if default is not None and str(field.type).startswith(("binary", "fixed")):
-        return functions.expr(expressions.literal(bytes.fromhex(str(default))))
+        return functions.expr(literal(bytes.fromhex(str(default))))
     text = str(default).lower() if isinstance(default, bool) else str(default)
     return _cast(functions.lit(None if default is None else text), field.type)
 

@@ -1,49 +1,21 @@
-"""SQL expressions of rows: literals, predicates, partition values, and filters that reject rows."""
+"""SQL expressions of rows: partition values, and filters that reject rows."""
 
-import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.plan.write.write_plan import Guard
-from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
-from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted_name, quote, text, type_name
+from dagster_iceberg_spark.spark.sql import type_name
 from dagster_iceberg_spark.table import predicate
-from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
+from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field, fold
+from dagster_iceberg_spark.table.sql_text import condition, constant_text, literal, partition_function, quote
 
-_LONG_LIMIT: Final = 2**63
 _MICROS_OF_DAY: Final = "86400000000L"
 _MICROS_OF_HOUR: Final = "3600000000L"
-
-
-def literal(value: predicate.LiteralValue) -> str:  # noqa: PLR0911 - one for each type
-    """Return a literal that does not depend on the session's time zone or string escaping.
-
-    A datetime with a time zone is an instant, any other is a wall clock.
-    """
-    match value:
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case dt.datetime():
-            instant, zone = (value.astimezone(dt.timezone.utc), "LTZ") if value.tzinfo else (value, "NTZ")
-            return f"TIMESTAMP_{zone} '{instant.isoformat(sep=' ', timespec='microseconds')}'"
-        case dt.date():
-            return f"DATE '{value.isoformat()}'"
-        case int():
-            return str(value) if abs(value) < _LONG_LIMIT else f"{value}BD"
-        case float():
-            return f"DOUBLE({text(repr(value))})"
-        case Decimal():
-            return f"{value:f}BD"
-        case bytes():
-            return f"X'{value.hex()}'"
-        case str():
-            return constant_text(value)
 
 
 def by_reference(value: predicate.LiteralValue) -> str:
@@ -57,93 +29,6 @@ def by_reference(value: predicate.LiteralValue) -> str:
     return f"array({literal(value)})[CAST(spark_partition_id() < 0 AS INT)]"
 
 
-def condition(  # noqa: C901, PLR0911 - one for each kind
-    rows: predicate.Predicate,
-    qualifier: str | None = None,
-    *,
-    catalog: str | None = None,
-    prefixes: Literal["pushed", "held back"] = "pushed",
-    constant: Callable[[predicate.LiteralValue], str] = literal,
-) -> str:
-    """Return the predicate in SQL. A comparison with NULL is NULL.
-
-    `qualifier` is a side of a join. `catalog` has the functions that compute transforms. `constant` returns the SQL of
-    a single value. With `prefixes`, Spark may push down a comparison of the start of a text. Iceberg 1.12 fails in such
-    a comparison for partitions of NULL. Spark excludes these itself unless the comparison is part of an OR or a NOT.
-    """
-    of_term = partial(condition, qualifier=qualifier, catalog=catalog, prefixes=prefixes, constant=constant)
-    match rows:
-        case predicate.Always():
-            return "TRUE" if rows == predicate.EVERY_ROW else "FALSE"
-        case predicate.Comparison():
-            return _comparison(rows, column_name(rows.column, qualifier), constant)
-        case predicate.In():
-            return _membership(rows, column_name(rows.column, qualifier), constant)
-        case predicate.InPartitions():
-            listed = ", ".join(literal(value) for value in rows.values)
-            return f"{_partition_function(catalog, rows.transform, column_name(rows.column, qualifier))} IN ({listed})"
-        case predicate.IsNull():
-            return f"{column_name(rows.column, qualifier)} IS NULL"
-        case predicate.IsNaN():
-            return f"isnan({column_name(rows.column, qualifier)})"
-        case predicate.StartsWith() if prefixes == "held back":
-            return f"left({column_name(rows.column, qualifier)}, {len(rows.prefix)}) = {constant_text(rows.prefix)}"
-        case predicate.StartsWith():
-            return f"startswith({column_name(rows.column, qualifier)}, {constant_text(rows.prefix)})"
-        case predicate.Not(predicate.StartsWith() as term):
-            return f"NOT ({of_term(term)})"
-        case predicate.Not():
-            return f"NOT ({of_term(rows.term, prefixes='held back')})"
-        case predicate.And():
-            return " AND ".join(f"({of_term(term)})" for term in rows.terms)
-        case predicate.Or():
-            return " OR ".join(f"({of_term(term, prefixes='held back')})" for term in rows.terms)
-
-
-def _with_both_zeros(values: Sequence[predicate.LiteralValue]) -> list[predicate.LiteralValue]:
-    """Return the values, with both 0.0 and -0.0 for a floating-point zero, which are equal in Spark.
-
-    In Iceberg's metrics, which exclude files, -0.0 is less than 0.0.
-    """
-    is_zero = any(isinstance(value, float) and value == 0 for value in values)
-    return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
-
-
-def _membership(rows: predicate.In, column: str, constant: Callable[[predicate.LiteralValue], str]) -> str:
-    match _with_both_zeros(rows.values):
-        case [False]:
-            # Spark rewrites `= FALSE` as NOT, in which Iceberg includes NULL, as in `<` alone: an overwrite would
-            # delete files of NULL.
-            return f"({column} >= FALSE AND {column} < TRUE)"
-        case [value]:
-            return f"{column} = {constant(value)}"
-        case values:
-            return f"{column} IN ({', '.join(map(literal, values))})"
-
-
-def _comparison(
-    comparison: predicate.Comparison, column: str, constant: Callable[[predicate.LiteralValue], str]
-) -> str:
-    value = comparison.value
-    if isinstance(value, float) and value == 0:
-        # In Iceberg, -0.0 is less than 0.0, and a value of a partition decides alone.
-        value = -0.0 if comparison.operator in ("<", ">=") else 0.0
-    compared = f"{column} {comparison.operator} {constant(value)}"
-    if not isinstance(value, float):
-        return compared
-    # NaN is greater than every number in Spark, but not in Iceberg's metrics, which exclude files.
-    is_above = comparison.operator in (">", ">=")
-    return f"({compared} OR isnan({column}))" if is_above else f"({compared} AND NOT isnan({column}))"
-
-
-def _partition_function(catalog: str | None, transform: Transform, column: str) -> str:
-    """Return the value of a transform (Iceberg documentation, "Spark Queries", functions)."""
-    if catalog is None or transform.argument is None:
-        message = f"{transform} has to be a function of a catalog"
-        raise ValueError(message)
-    return f"{dotted_name(catalog, 'system', transform.name)}({transform.argument}, {column})"
-
-
 def partition_value(field: PartitionField, column: Field, catalog: str) -> str:  # noqa: PLR0911 - one for each
     """Return the value of a partition field independent of the session's time zone: an ordinal or the value itself.
 
@@ -153,7 +38,7 @@ def partition_value(field: PartitionField, column: Field, catalog: str) -> str: 
     """
     name = f"CAST({quote(column.name)} AS {type_name(column.type)})"
     if field.transform.argument is not None:
-        return _partition_function(catalog, field.transform, name)
+        return partition_function(catalog, field.transform, name)
     if column.type == DATE:
         value = day = f"unix_date({name})"
     elif column.type in (TIMESTAMP, TIMESTAMPTZ):
@@ -224,6 +109,6 @@ def refusal(frame: DataFrame, guard: Guard) -> str:
     label = f"{OUTSIDE_MARKER}{guard.partitions}: "
     for column in guard.columns:
         is_instant = types.get(fold(column)) == "timestamp"
-        message += [sql.constant_text(f"{label}{column}="), shown_value(column, is_instant=is_instant)]
+        message += [constant_text(f"{label}{column}="), shown_value(column, is_instant=is_instant)]
         label = f"{MICROSECONDS if is_instant else ''}, "
-    return refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])
+    return refusal_of_others(guard.owned, [*message, constant_text(f"{label[:-2]}{OUTSIDE_END}")])

@@ -1,7 +1,6 @@
 """The SQL statements that the package sends to Spark, and how they write names, texts and types."""
 
 import datetime as dt
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal
@@ -11,14 +10,10 @@ from dagster_iceberg_spark.plan.write.write_plan import CreateTable
 from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
-from dagster_iceberg_spark.table.predicate import Column, text_literal
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.predicate import Column
+from dagster_iceberg_spark.table.sql_text import column_name, dotted_name, quote, table_name, text_literal
 from dagster_iceberg_spark.table.updates import TableUpdate
 
-text: Final = text_literal
-"""Returns a string literal with Spark's default escaping."""
-
-_PLAIN_TEXT = re.compile(r"[^'\\$]*")
 _TYPES: Final = {
     "int": "INT",
     "long": "BIGINT",
@@ -28,28 +23,6 @@ _TYPES: Final = {
     "unknown": "VOID",
 }
 """Spark's names of types that differ from Iceberg's (Iceberg documentation, "Spark Writes", type compatibility)."""
-
-
-def quote(name: str) -> str:
-    """Return one identifier in backticks."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def dotted_name(*parts: str) -> str:
-    """Return a multi-part identifier."""
-    return ".".join(quote(part) for part in parts)
-
-
-def column_name(column: Column, qualifier: str | None = None) -> str:
-    """Return a column or a field of structs, of the qualifier's side in a join."""
-    path = (column,) if isinstance(column, str) else column
-    return dotted_name(*path) if qualifier is None else dotted_name(qualifier, *path)
-
-
-def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRANCH) -> str:
-    """Return the table's full name. A branch is another part (Iceberg documentation, "Spark Writes", branches)."""
-    name = dotted_name(catalog, *identifier.parts)
-    return name if branch == MAIN_BRANCH else f"{name}.{quote(f'branch_{branch}')}"
 
 
 def rows_at(table: str, snapshot_id: int) -> str:
@@ -62,7 +35,7 @@ def rows_at(table: str, snapshot_id: int) -> str:
 
 def rows_of_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str:
     """Return the query of the rows of a branch, with the current columns of the table."""
-    return f"SELECT * FROM {table_name(catalog, identifier)} VERSION AS OF {text(branch)}"
+    return f"SELECT * FROM {table_name(catalog, identifier)} VERSION AS OF {text_literal(branch)}"
 
 
 def delete_rows(catalog: str, identifier: TableIdentifier, branch: str) -> str:
@@ -70,26 +43,15 @@ def delete_rows(catalog: str, identifier: TableIdentifier, branch: str) -> str:
     return f"DELETE FROM {table_name(catalog, identifier, branch)} WHERE TRUE"
 
 
-def rows_where(table: str, condition: str | None = None) -> str:
-    """Return a query to inspect all rows, or those that meet a condition, for messages."""
-    return f"SELECT * FROM {table}" + ("" if condition is None else f" WHERE {condition}")
-
-
-def repeated_rows(table: str, columns: Sequence[str], condition: str | None = None) -> str:
-    """Return a query to inspect the values of columns that several rows have, for messages."""
-    keys, where = ", ".join(map(quote, columns)), "" if condition is None else f" WHERE {condition}"
-    return f"SELECT {keys}, count(*) FROM {table}{where} GROUP BY {keys} HAVING count(*) > 1"
-
-
 def call(catalog: str, procedure: str, identifier: TableIdentifier, **arguments: str) -> str:
     """Return the call of a procedure on a table, with other arguments in SQL (Iceberg docs, "Spark Procedures")."""
-    named = {"`table`": text(dotted_name(catalog, *identifier.parts)), **arguments}
+    named = {"`table`": text_literal(dotted_name(catalog, *identifier.parts)), **arguments}
     return f"CALL {quote(catalog)}.system.{procedure}({', '.join(f'{key} => {item}' for key, item in named.items())})"
 
 
 def string_map(items: Mapping[str, str]) -> str:
     """Return a map of texts."""
-    return f"map({', '.join(text(part) for item in items.items() for part in item)})"
+    return f"map({', '.join(text_literal(part) for item in items.items() for part in item)})"
 
 
 def instant(milliseconds: int) -> str:
@@ -109,19 +71,14 @@ def time_window(column: Column, column_type: schema.IcebergType, start: dt.datet
 
 def fast_forward(catalog: str, identifier: TableIdentifier, *, branch: str, to: str) -> str:
     """Return the call that moves a branch to the head of another one (Iceberg documentation, "Spark Procedures")."""
-    return call(catalog, "fast_forward", identifier, branch=text(branch), to=text(to))
+    return call(catalog, "fast_forward", identifier, branch=text_literal(branch), to=text_literal(to))
 
 
 def create_changelog_view(catalog: str, identifier: TableIdentifier, *, view: str, ends: Mapping[str, str]) -> str:
     """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
-    return call(catalog, "create_changelog_view", identifier, options=string_map(ends), changelog_view=text(view))
-
-
-def constant_text(value: str) -> str:
-    """Return a constant expression of the text, whatever `spark.sql.parser.escapedStringLiterals` says."""
-    if _PLAIN_TEXT.fullmatch(value):
-        return f"'{value}'"
-    return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
+    return call(
+        catalog, "create_changelog_view", identifier, options=string_map(ends), changelog_view=text_literal(view)
+    )
 
 
 def type_name(column_type: schema.IcebergType) -> str:
@@ -147,7 +104,7 @@ def create_namespace(
 
     Spark accepts a comment only as a clause of its own.
     """
-    comment = f" COMMENT {text(properties['comment'])}" if "comment" in properties else ""
+    comment = f" COMMENT {text_literal(properties['comment'])}" if "comment" in properties else ""
     free = {key: value for key, value in properties.items() if key != "comment"}
     others = f" WITH PROPERTIES ({_properties(free)})" if free else ""
     return f"CREATE NAMESPACE IF NOT EXISTS {dotted_name(catalog, *namespace)}{comment}{others}"
@@ -157,7 +114,7 @@ def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable,
     """Create the table if it does not exist. Spark cannot name partition fields in this statement."""
     columns, fields = ", ".join(map(_column, create.schema)), ", ".join(map(transform, create.spec.fields))
     partitioned = f" PARTITIONED BY ({fields})" if fields else ""
-    located = f" LOCATION {text(location)}" if location else ""
+    located = f" LOCATION {text_literal(location)}" if location else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {table_name(catalog, identifier)} ({columns}) USING iceberg{partitioned}{located} "
         f"TBLPROPERTIES ({_properties(create.properties)})"
@@ -213,7 +170,7 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
         case updates.WidenColumn():
             return f"ALTER COLUMN {dotted_name(*change.path)} TYPE {type_name(change.after)}"
         case updates.DescribeColumn():
-            return f"ALTER COLUMN {dotted_name(*change.path)} COMMENT {text(change.doc)}"
+            return f"ALTER COLUMN {dotted_name(*change.path)} COMMENT {text_literal(change.doc)}"
         case updates.RelaxColumn():
             return f"ALTER COLUMN {dotted_name(*change.path)} DROP NOT NULL"
         case updates.RenameColumn():
@@ -235,7 +192,7 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
         case updates.SetProperties():
             return f"SET TBLPROPERTIES ({_properties(change.properties)})"
         case updates.RemoveProperties():
-            return f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text, change.keys))})"
+            return f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_literal, change.keys))})"
         case updates.SetIdentifierFields():
             verb, columns = ("SET", change.columns) if change.columns else ("DROP", change.before)
             return f"{verb} IDENTIFIER FIELDS {', '.join(map(quote, columns))}"
@@ -288,7 +245,7 @@ def refresh(catalog: str, identifier: TableIdentifier) -> str:
 
 def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:
     """Return the call with which a person removes the files that belong to no snapshot."""
-    return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted_name(*identifier.parts))})"
+    return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text_literal(dotted_name(*identifier.parts))})"
 
 
 def create_own_table(
@@ -330,11 +287,11 @@ def _column(field: schema.Field) -> str:
 
 
 def _comment(doc: str | None) -> str:
-    return f" COMMENT {text(doc)}" if doc else ""
+    return f" COMMENT {text_literal(doc)}" if doc else ""
 
 
 def _properties(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(properties.items()))
+    return ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in sorted(properties.items()))
 
 
 def sort_field(field: SortField) -> str:

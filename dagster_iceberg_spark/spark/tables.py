@@ -21,6 +21,7 @@ from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergS
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import fold
+from dagster_iceberg_spark.table.sql_text import table_name
 from dagster_iceberg_spark.table.updates import (
     BranchUpdate,
     RenameColumn,
@@ -34,7 +35,7 @@ from dagster_iceberg_spark.table.updates import (
 
 def target(session: IcebergSession, plan: WritePlan) -> str:
     """Return the full name of the table or of its branch."""
-    return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
+    return table_name(session.catalog.name, plan.identifier, plan.branch)
 
 
 def stored_rows(session: IcebergSession, plan: WritePlan, base_snapshot_id: int | None) -> DataFrame:
@@ -180,7 +181,7 @@ def added_between(
 
     Spark 4.1 reads the state in which the user has cached a table, which may not have these snapshots.
     """
-    name, spark = sql.table_name(session.catalog.name, identifier), session.spark
+    name, spark = table_name(session.catalog.name, identifier), session.spark
     has_caches = is_connect(spark) or not spark._jsparkSession.sharedState().cacheManager().isEmpty()
     if has_caches and spark.catalog.isCached(name):
         spark.sql(sql.refresh(session.catalog.name, identifier))

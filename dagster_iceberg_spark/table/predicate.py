@@ -133,9 +133,3 @@ def without_lists(rows: Predicate) -> Predicate:
             return Or(tuple(map(without_lists, rows.terms)))
         case _:
             return rows
-
-
-def text_literal(value: str) -> str:
-    """Return a string literal with Spark's default escaping."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark would substitute a variable

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import ArrowScan
 
-from dagster_iceberg_spark.arrow.scan import batches_of
-from dagster_iceberg_spark.arrow.write.files import arrow_filter, slim
+from dagster_iceberg_spark.arrow.scan import batches_of, readable_files
+from dagster_iceberg_spark.arrow.write.files import slim
+from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
 from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.expressions import expression_of
@@ -28,7 +30,6 @@ from dagster_iceberg_spark.table.audit import (
     Unique,
     nulls_in,
 )
-from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.predicate import IsNull, Not, Predicate, any_of
 from dagster_iceberg_spark.table.schema import Schema
 
@@ -83,21 +84,6 @@ class ArrowAudits:
         with translated_answers(self.catalog, action=f"audit {subject} in"):
             return {audit.name: self._result(audit, rows, table) for audit in audits}
 
-    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
-        """Return a query in Spark SQL to inspect the rows that fail an audit, for error messages."""
-        parts = (self.catalog.name, *rows.state.identifier.parts, f"branch_{branch}")
-        name = ".".join(map(quote_part, parts))
-        match result.audit.rule:
-            case NotNull(columns):
-                where = " OR ".join(f"{quote_part(column)} IS NULL" for column in columns)
-                return f"SELECT * FROM {name} WHERE {where}"  # noqa: S608 - for a person
-            case Condition(text):
-                return f"SELECT * FROM {name} WHERE NOT ({text})"  # noqa: S608 - for a person
-            case Unique(columns):
-                keys = ", ".join(map(quote_part, columns))
-                repeated = f"GROUP BY {keys} HAVING count(*) > 1"
-                return f"SELECT {keys}, count(*) FROM {name} {repeated}"  # noqa: S608 - for a person
-
     def _condition(self, audit: Audit) -> Predicate | None:
         """Return the rows that meet a condition, or None for one over aggregates."""
         known = metrics_audit(audit, self.columns, subject="")
@@ -123,16 +109,15 @@ def _of_rows(
 ) -> AuditResult:
     """Return the result of an audit of each row. `failing` has the rows that fail it, by what is counted."""
     schema = table.schema()
-    filters = {name: arrow_filter(predicate, schema) for name, predicate in failing.items()}
-    any_fails = arrow_filter(any_of(failing.values()), schema)
+    filters = {name: RowFilter(predicate, schema) for name, predicate in failing.items()}
+    any_fails = RowFilter(any_of(failing.values()), schema)
     found, sample = dict.fromkeys(filters, 0), list[Mapping[str, str]]()
-    wanted = {rows.columns.exact(name) for name in (*named, *rows.scope.columns, *rows.keys)}
-    shown = [field.name for field in rows.columns if field.name in wanted]
+    shown = rows.shown(named)
     for part in _batches(rows, table, {*named, *shown}):
         for name, condition in filters.items():
-            found[name] += part.filter(condition).num_rows
+            found[name] += condition.matching(part).num_rows
         if len(sample) < rows.samples:
-            failed = part.filter(any_fails).select(shown).slice(0, rows.samples - len(sample))
+            failed = any_fails.matching(part).select(shown).slice(0, rows.samples - len(sample))
             sample += [{name: _text(value) for name, value in row.items()} for row in failed.to_pylist()]
     return AuditResult(audit, passed=not any(found.values()), found=found, sample=tuple(sample))
 
@@ -160,8 +145,9 @@ def _batches(rows: AuditedRows, table: Any, names: set[str]) -> Iterator[pa.Tabl
     scan = table.scan(
         row_filter=expression_of(rows.scope.predicate()), selected_fields=columns, snapshot_id=rows.snapshot.snapshot_id
     )
+    refuse = partial(EngineUnfitError.because, str(rows.state.identifier))
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for batch in batches_of(reader, table.io, scan.plan_files()):
+    for batch in batches_of(reader, table.io, readable_files(scan.plan_files, refuse)):
         yield slim(pa.Table.from_batches([batch]))
 
 

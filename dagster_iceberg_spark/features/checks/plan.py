@@ -13,8 +13,8 @@ from dagster_iceberg_spark.plan.options.metadata_key import duration, duration_t
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.change import is_news
 from dagster_iceberg_spark.table.identifier import NotationError, free_name, nearest_of, quote_part
-from dagster_iceberg_spark.table.predicate import text_literal
 from dagster_iceberg_spark.table.snapshot import Snapshot
+from dagster_iceberg_spark.table.sql_text import text_literal
 
 Bound: TypeAlias = int | float | Decimal | str | dt.date | dt.datetime | None
 Bounds: TypeAlias = Sequence[Bound]

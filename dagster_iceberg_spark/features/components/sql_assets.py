@@ -29,7 +29,7 @@ from dagster_iceberg_spark.features.components.plan import SqlQuery, TableName, 
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, parse_write_options
 from dagster_iceberg_spark.table.identifier import NotationError
-from dagster_iceberg_spark.table.predicate import text_literal
+from dagster_iceberg_spark.table.sql_text import text_literal
 
 _BEGINNING: Final = r"/\*\s*---"
 _HEADER: Final = re.compile(

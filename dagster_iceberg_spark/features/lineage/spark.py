@@ -18,6 +18,7 @@ from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import DOUBLE, FLOAT, Field
+from dagster_iceberg_spark.table.sql_text import table_name
 
 _DECIMAL: Final = "decimal(28,0)"
 """Holds a hash of 64 bits. Spark adds such numbers up to a decimal with ten more digits."""
@@ -64,7 +65,7 @@ def rows_with_sequence_numbers(
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
     with translating(session.catalog, action="read", subject=str(plan.identifier)):
-        frame = session.spark.sql(sql.rows_at(sql.table_name(session.catalog.name, plan.identifier), plan.snapshot_id))
+        frame = session.spark.sql(sql.rows_at(table_name(session.catalog.name, plan.identifier), plan.snapshot_id))
         rows = frame.where(column_of(functions, plan.predicate)).limit(limit)
         columns = [named_column(functions, name) for name in (*plan.columns, SEQUENCE_NUMBER)]
         found = rows.select(*columns).collect()

@@ -35,6 +35,7 @@ from dagster_iceberg_spark.spark.write.engine import commit_frame
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import DAY_MS, Commit, Snapshot, TableState
+from dagster_iceberg_spark.table.sql_text import quote, table_name, text_literal
 
 TABLE_UUID: Final = "table_uuid"
 _MANY_SNAPSHOTS: Final = 100
@@ -93,7 +94,7 @@ def _expire_own(session: IcebergSession, identifier: TableIdentifier) -> None:
 
 
 def _name(session: IcebergSession, own: OwnTable, state: TableState) -> str:
-    return sql.table_name(session.catalog.name, own.beside(state))
+    return table_name(session.catalog.name, own.beside(state))
 
 
 def perform(session: IcebergSession, state: TableState, action: Procedure, *, run_id: str) -> Mapping[str, Any]:
@@ -116,7 +117,7 @@ def perform(session: IcebergSession, state: TableState, action: Procedure, *, ru
 
 def delete_rows(session: IcebergSession, request: WriteRequest) -> Commit:
     """Replace the rows of the request by none, in one snapshot with its lineage."""
-    name = sql.table_name(session.catalog.name, request.identifier, request.branch)
+    name = table_name(session.catalog.name, request.identifier, request.branch)
     return commit_frame(session, request, session.spark.table(name).limit(0))
 
 
@@ -148,14 +149,14 @@ def _arguments_of_compaction(state: TableState, action: Compact) -> dict[str, st
         "delete-ratio-threshold": str(action.delete_ratio),
         "remove-dangling-deletes": "true",
     }
-    arguments = {"strategy": sql.text("binpack" if action.strategy == "binpack" else "sort")}
+    arguments = {"strategy": text_literal("binpack" if action.strategy == "binpack" else "sort")}
     if action.strategy == "zorder":
-        arguments["sort_order"] = sql.text(f"zorder({', '.join(map(sql.quote, action.zorder_by))})")
+        arguments["sort_order"] = text_literal(f"zorder({', '.join(map(quote, action.zorder_by))})")
     arguments["options"] = sql.string_map(options)
     if action.field is not None and action.start is not None and action.end is not None:
         field = state.schema.field(action.field.column)
         if field is not None:
-            arguments["where"] = sql.text(sql.time_window(field.name, field.type, action.start, action.end))
+            arguments["where"] = text_literal(sql.time_window(field.name, field.type, action.start, action.end))
     return arguments
 
 
@@ -228,7 +229,11 @@ def _remove(session: IcebergSession, state: TableState, paths: Sequence[str], ol
     frame.createOrReplaceTempView(_VIEW)
     try:
         return _procedure(
-            session, state, older_than=older_than, location=sql.text(listed_location), file_list_view=sql.text(_VIEW)
+            session,
+            state,
+            older_than=older_than,
+            location=text_literal(listed_location),
+            file_list_view=text_literal(_VIEW),
         )
     finally:
         session.spark.catalog.dropTempView(_VIEW)

@@ -30,6 +30,7 @@ from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import added_between, refresh
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import fold
+from dagster_iceberg_spark.table.sql_text import table_name
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
 
@@ -303,7 +304,7 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
 def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     """Return the rows that the plan reads, before its filter."""
     functions, changes = functions_of(session.spark), plan.changes
-    name = sql.table_name(session.catalog.name, plan.identifier)
+    name = table_name(session.catalog.name, plan.identifier)
     scan = "rows" if changes is None else changes.scan
     is_changelog = changes is not None and changes.kind == "changelog"
     if plan.snapshot_id is None or scan == "nothing":
@@ -346,7 +347,7 @@ def _changelog(session: IcebergSession, plan: ReadPlan, ends: Mapping[str, str])
 def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     """Return the rows of the files that each of the plan's snapshots added, as of that snapshot."""
     functions, changes = functions_of(session.spark), plan.changes
-    name = sql.table_name(session.catalog.name, plan.identifier)
+    name = table_name(session.catalog.name, plan.identifier)
     frame = None
     for snapshot_id, stored in zip(changes.snapshots, changes.stored, strict=True) if changes else ():
         paths = [file.path for file in added_files(session.catalog, plan.identifier, snapshot_id, ())]

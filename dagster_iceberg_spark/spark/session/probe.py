@@ -17,6 +17,7 @@ from dagster_iceberg_spark.spark.write.engine import commit_frame
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.sql_text import table_name
 
 
 def versions(session: IcebergSession) -> str:
@@ -85,7 +86,7 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
 def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:
     """Return the number of rows that Spark reads."""
     with translating(session.catalog, action="read", subject=str(identifier)):
-        return int(session.spark.table(sql.table_name(session.catalog.name, identifier)).count())
+        return int(session.spark.table(table_name(session.catalog.name, identifier)).count())
 
 
 def drop_table(session: IcebergSession, identifier: TableIdentifier) -> None:

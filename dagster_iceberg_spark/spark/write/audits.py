@@ -3,7 +3,6 @@
 Conditions refer to the asset's names of its columns, also while a rename waits for the publication.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,6 @@ from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.publication.audit_metrics import aggregates_of, columns_of
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, project
 from dagster_iceberg_spark.spark.failures import inspect_failure, translating
@@ -38,13 +36,13 @@ from dagster_iceberg_spark.table.audit import (
 )
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.sql_text import enclosed, quote, table_name
 
 Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
 """What to aggregate for audits by name: expressions in SQL, by name."""
 Results: TypeAlias = dict[str, AuditResult]
 """The results of audits by name."""
 
-_PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
 _DATA_EXCEPTION: Final = "22"
 """The class of SQLSTATE of an error that values have caused, such as a division by zero (ISO/IEC 9075)."""
 _PASSED: Final = "passed"
@@ -114,7 +112,7 @@ def _is_of_values(error: PySparkException) -> bool:
 def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
     """Return the rows by the asset's names."""
     refresh(session, rows.state.identifier)
-    name = sql.table_name(session.catalog.name, rows.state.identifier)
+    name = table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
     frame = project(frame, rows.held, rows.state.schema)
     if not rows.scope.is_whole_table:
@@ -155,14 +153,14 @@ def _meanings(audit: Audit) -> list[dict[str, str]]:
     """Return the possible meanings of an audit in SQL by name, the likeliest first: of each row, or of all rows."""
     match audit.rule:
         case NotNull(columns):
-            return [{nulls_in(name): f"count_if({sql.quote(name)} IS NULL)" for name in columns}]
+            return [{nulls_in(name): f"count_if({quote(name)} IS NULL)" for name in columns}]
         case Unique(columns):
-            key = f"struct({', '.join(map(sql.quote, columns))})"
+            key = f"struct({', '.join(map(quote, columns))})"
             return [{REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
         case Condition(text) as rule:
             values = {value: value for value in aggregates_of(rule)}
-            whole = {_PASSED: f"NOT (NOT {_enclose(text)})"}  # an error if it is no boolean
-            of_each = {FAILING_ROWS: f"count_if(NOT {_enclose(text)})"}
+            whole = {_PASSED: f"NOT (NOT {enclosed(text)})"}  # an error if it is no boolean
+            of_each = {FAILING_ROWS: f"count_if(NOT {enclosed(text)})"}
             return [{**whole, **values}, whole] if values else [of_each, whole]
 
 
@@ -171,37 +169,21 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
     functions = functions_of(frame.sparkSession)
     match audit.rule:
         case Unique(columns):
-            counted = frame.groupBy(*map(functions.col, map(sql.quote, columns)))
+            counted = frame.groupBy(*map(functions.col, map(quote, columns)))
             failing = counted.agg(functions.count(functions.lit(1)).alias(NUMBER_OF_ROWS))
             failing = failing.where(named_column(functions, NUMBER_OF_ROWS) > 1)
             shown = list(failing.columns)
         case NotNull(columns):
-            failing = frame.where(" OR ".join(f"{sql.quote(name)} IS NULL" for name in columns))
-            shown = _shown_columns(failing, columns, rows)
+            failing = frame.where(" OR ".join(f"{quote(name)} IS NULL" for name in columns))
+            shown = rows.shown(columns)
         case Condition(text) as rule:
-            failing = frame.where(f"NOT {_enclose(text)}")
-            shown = _shown_columns(failing, columns_of(rule), rows)
+            failing = frame.where(f"NOT {enclosed(text)}")
+            shown = rows.shown(columns_of(rule))
     if not shown or not rows.samples:
         return ()
-    texts = [
-        functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {SHOWN_CHARACTERS})").alias(name) for name in shown
-    ]
+    texts = [functions.expr(f"left(CAST({quote(name)} AS STRING), {SHOWN_CHARACTERS})").alias(name) for name in shown]
     found = failing.select(*texts).limit(rows.samples).collect()
     return tuple({name: "NULL" if row[name] is None else row[name] for name in shown} for row in found)
-
-
-def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) -> list[str]:
-    """Return the columns of a sample: those of the rule, the partitions and the merge keys.
-
-    Others may hold personal data, and the event log keeps what it has for ever.
-    """
-    known = {rows.columns.exact(name) for name in (*named, *rows.scope.columns, *rows.keys)}
-    return [name for name in frame.columns if name in known]
-
-
-def _enclose(condition: str) -> str:
-    """Return the condition in parentheses. It may end in a comment."""
-    return f"({condition}\n)" if "--" in condition else f"({condition})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,24 +207,3 @@ class SparkAudits:
         """Evaluate audits on the staged rows, in one aggregate."""
         query = partial(scan, self.session, audits, rows, self.expressions)
         return run_query(self.session, self.request, query, action="audit")
-
-    def query_of(self, result: AuditResult, *, rows: AuditedRows, branch: str) -> str:
-        """Return a query to inspect the staged rows, or those that fail an audit of each row, for error messages."""
-        name = sql.table_name(self.session.catalog.name, self.request.identifier, branch)
-        if _PLAIN_NAME.fullmatch(name):
-            name = name.replace("`", "")
-        scope = rows.scope.predicate()
-        conditions = (
-            [] if rows.scope.is_whole_table else [conditions_in_sql.condition(scope, catalog=self.session.catalog.name)]
-        )
-        keys: tuple[str, ...] = ()
-        if not rows.has_renames:
-            match result.audit.rule:
-                case Condition(text) if FAILING_ROWS in result.found:
-                    conditions.append(f"NOT {_enclose(text)}")
-                case NotNull(columns):
-                    conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
-                case Unique(columns):
-                    keys = columns
-        where = " AND ".join(f"({item})" if len(conditions) > 1 else item for item in conditions) or None
-        return sql.repeated_rows(name, keys, where) if keys else sql.rows_where(name, where)

@@ -16,6 +16,7 @@ from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Comparison, Predicate, all_of
+from dagster_iceberg_spark.table.sql_text import column_name, condition, literal, quote
 
 MAXIMUM_LISTED_KEYS: Final = 100
 """With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
@@ -55,7 +56,7 @@ class KeyColumn:
         """Return a condition that holds for every row of the table with a key of the batch, or None."""
         if self.low is None:
             return None
-        column = sql.column_name(self.name, qualifier)
+        column = column_name(self.name, qualifier)
         low, high, *listed = (_constant(self.kind, value) for value in (self.low, self.high, *self.listed))
         found = f"{column} IN ({', '.join(listed)})" if listed else f"{column} >= {low} AND {column} <= {high}"
         return f"(({found}) OR {column} IS NULL)" if self.has_null else f"({found})"
@@ -121,11 +122,11 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
-        staged = complete.where(expressions.condition(guard.owned))
+        staged = complete.where(condition(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
         # Rows that tie for the first place of their key are all kept, and the check rejects them.
-        keys, order = ", ".join(map(sql.quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
+        keys, order = ", ".join(map(quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
         ranked = staged.selectExpr("*", f"rank() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}")
         with active(session.spark):
             staged = version_of(session.spark).checkpoint(ranked.where(f"{_RANK} = 1").drop(_RANK))
@@ -137,7 +138,7 @@ def mark_condition(action: Merge, frame: vocabulary.Schema, qualifier: str | Non
     if action.marker is None:
         return "FALSE"
     field = frame.field(action.marker)
-    column = sql.column_name(action.marker, qualifier)
+    column = column_name(action.marker, qualifier)
     return f"coalesce({column}, FALSE)" if field and field.type == vocabulary.BOOLEAN else f"({column} IS NOT NULL)"
 
 
@@ -154,7 +155,7 @@ def _check(
     schema = schema_of(staged, subject=str(plan.identifier))
     aliases = {f"k{index}": key for index, key in enumerate(action.keys)}
     kinds = {alias: field.type for alias, key in aliases.items() if (field := schema.field(key))}
-    has_null = " OR ".join(f"{sql.quote(key)} IS NULL" for key in action.keys)
+    has_null = " OR ".join(f"{quote(key)} IS NULL" for key in action.keys)
     groups = staged.groupBy(*(named_column(functions, key).alias(alias) for alias, key in aliases.items())).agg(
         functions.count(functions.lit(1)).alias(_ROWS),
         functions.count_if(functions.expr(is_marked)).alias("marked"),
@@ -221,7 +222,7 @@ def _size_of_row(schema: vocabulary.Schema) -> str:
     nested = (vocabulary.StructType, vocabulary.ListType, vocabulary.MapType)
     if any(isinstance(field.type, nested) or str(field.type) == "variant" for field in schema):
         return "CAST(NULL AS BIGINT)"
-    texts = (sql.quote(field.name) for field in schema if field.type in (vocabulary.STRING, vocabulary.BINARY))
+    texts = (quote(field.name) for field in schema if field.type in (vocabulary.STRING, vocabulary.BINARY))
     lengths = (f"coalesce(octet_length({name}), 0)" for name in texts)
     return " + ".join([f"{_ROW_BYTES + _FIELD_BYTES * len(schema.fields)}L", *lengths])
 
@@ -238,7 +239,7 @@ def _as_ordered(kind: vocabulary.IcebergType, alias: str) -> str | None:
 
 
 def _constant(kind: vocabulary.IcebergType, value: Any) -> str:
-    return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)
+    return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else literal(value)
 
 
 def _list_keys(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:

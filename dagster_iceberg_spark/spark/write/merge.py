@@ -21,7 +21,7 @@ from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.write.adoption import leaves_alone
 from dagster_iceberg_spark.plan.write.merging import MAXIMUM_LISTED_FILES, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
-from dagster_iceberg_spark.spark import expressions, sql
+from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import (
     Functions,
     column_of,
@@ -60,6 +60,7 @@ from dagster_iceberg_spark.table.lineage import COUNTED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.snapshot import RowCounts, Snapshot
+from dagster_iceberg_spark.table.sql_text import constant_text, literal, quote
 
 _OWN: Final = (CHANGE, BEFORE)
 _BATCH: Final = "__dagster_batch_of_"
@@ -191,9 +192,9 @@ def _merge_changes(
     own = tuple(field for field in given if field.name not in _OWN)
     with _handed_over(session, changes, properties, work) as source, _suited_to(source, size):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
-        refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
+        refused = functions.expr(f"raise_error({constant_text(MOVED_MARKER)})").cast("boolean")
         key = named_column(functions, action.keys[0], source_alias)
-        moved = {sql.quote(action.keys[0]): functions.when(refused, key)}  # of its type
+        moved = {quote(action.keys[0]): functions.when(refused, key)}  # of its type
         writer = _merge_into(session, plan, source.alias(source_alias), condition, properties)
         # Without a clause for matching rows, Iceberg appends, and neither counts nor validates.
         if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
@@ -239,8 +240,8 @@ def _assignments(
             stored = named_column(functions, field.name, alias)
             complete = partial(reshape, functions, new, field.type, whole, is_same=has_same_name)
             updated[field.name], inserted[field.name] = complete(stored=stored), complete()
-    assigned = {sql.quote(name): value for name, value in updated.items() if name in action.updated}
-    return assigned, {sql.quote(name): value for name, value in inserted.items()}
+    assigned = {quote(name): value for name, value in updated.items() if name in action.updated}
+    return assigned, {quote(name): value for name, value in inserted.items()}
 
 
 def _condition(
@@ -378,11 +379,11 @@ class VersionDiff(MergeDiff):
         gone = functions.expr(mark_condition(self.action, self.given, SOURCE)).alias("gone")
         version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
         # A row from before the table had versions has no start: it is valid since ever.
-        start = functions.coalesce(columns(rules.valid_from), functions.expr(expressions.literal(_EARLIEST)))
+        start = functions.coalesce(columns(rules.valid_from), functions.expr(literal(_EARLIEST)))
         version += [start.alias("f"), columns(rules.valid_to).alias("u")]
         version.append(fingerprint(functions, self.columns, columns).alias("h"))
         at = self.action.boundary
-        boundary = functions.lit(None) if at is None else functions.expr(expressions.literal(at))
+        boundary = functions.lit(None) if at is None else functions.expr(literal(at))
         if self._rows_say_when:
             boundary = functions.coalesce(given(rules.valid_from), boundary)
         pairs = joined.select(

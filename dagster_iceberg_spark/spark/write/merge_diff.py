@@ -26,6 +26,7 @@ from dagster_iceberg_spark.spark.tables import stored_rows
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write.batch import Batch, digest_of_key, mark_condition
 from dagster_iceberg_spark.table.schema import Field, Schema
+from dagster_iceberg_spark.table.sql_text import quote
 
 SOURCE: Final = "source"
 TARGET: Final = "target"
@@ -110,7 +111,7 @@ class MergeDiff:
         """Return the matches of the batch, or None if they do not determine what the merge does."""
         if not self._is_decided_by_files:
             return None
-        digest = digest_of_key([sql.quote(key) for key in self.action.keys])
+        digest = digest_of_key([quote(key) for key in self.action.keys])
         sums = self._met.groupBy(_FILE).agg(
             self.functions.expr(f"count_if({_IS_SAME}) AS unchanged"),
             self.functions.expr(f"count_if(NOT {_IS_SAME}) AS changed"),

@@ -26,6 +26,7 @@ from dagster_iceberg_spark.spark.write.execution import TaggedWork
 from dagster_iceberg_spark.spark.write.merge import merge
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.snapshot import RowCounts
+from dagster_iceberg_spark.table.sql_text import condition
 
 _ROWS: Final = "rows"
 _DROPPED: Final = "dropped"
@@ -140,5 +141,5 @@ def _rows(session: IcebergSession, predicate: Predicate) -> Column:
 
 def _guard(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:
     if guard.drops:
-        return counters.observe(frame).where(expressions.condition(guard.owned))
+        return counters.observe(frame).where(condition(guard.owned))
     return counters.observe(frame.where(refusal(frame, guard)))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.spark import expressions
-from dagster_iceberg_spark.spark.sql import constant_text
 from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
@@ -23,11 +22,12 @@ from dagster_iceberg_spark.table.predicate import (
     any_of,
 )
 from dagster_iceberg_spark.table.schema import TIMESTAMPTZ, Field
+from dagster_iceberg_spark.table.sql_text import condition, constant_text, literal
 from tests.core.table.samples import utc, wall
 
 
 @pytest.mark.parametrize(
-    ("value", "literal"),
+    ("value", "text"),
     [
         (wall(2024, 1, 2), "TIMESTAMP_NTZ '2024-01-02 00:00:00.000000'"),
         (wall(2024, 1, 2, 3, 4, 5, 6), "TIMESTAMP_NTZ '2024-01-02 03:04:05.000006'"),
@@ -38,12 +38,12 @@ from tests.core.table.samples import utc, wall
         ),
     ],
 )
-def test_no_session_zone_moves_a_timestamp(value: dt.datetime, literal: str) -> None:
-    assert expressions.literal(value) == literal
+def test_no_session_zone_moves_a_timestamp(value: dt.datetime, text: str) -> None:
+    assert literal(value) == text
 
 
 def test_a_date_is_a_date() -> None:
-    assert expressions.literal(dt.date(2024, 1, 2)) == "DATE '2024-01-02'"
+    assert literal(dt.date(2024, 1, 2)) == "DATE '2024-01-02'"
 
 
 LITERALS = {
@@ -66,13 +66,13 @@ LITERALS = {
 
 @pytest.mark.parametrize(("value", "text"), LITERALS.values(), ids=list(LITERALS))
 def test_a_literal_means_the_same_in_every_session(value: Any, text: str) -> None:
-    assert expressions.literal(value) == text
+    assert literal(value) == text
 
 
 def test_a_predicate_is_written_with_its_columns_quoted() -> None:
     rows = any_of([all_of([Comparison("my ts", ">=", 1), Comparison("my ts", "<", 2)]), In("k`", ("a", "b"))])
-    assert expressions.condition(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
-    assert [expressions.condition(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
+    assert condition(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
+    assert [condition(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
         "TRUE",
         "FALSE",
         "`c` IS NULL",
@@ -82,26 +82,26 @@ def test_a_predicate_is_written_with_its_columns_quoted() -> None:
 
 def test_both_zeros_are_looked_for() -> None:
     """Iceberg leaves out a file of -0.0 alone where 0.0 is looked for, though they are equal in Spark."""
-    assert expressions.condition(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
-    assert expressions.condition(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
-    compared = [expressions.condition(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
+    assert condition(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
+    assert condition(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
+    compared = [condition(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
     zeros = [text.split("DOUBLE('")[1].split("'")[0] for text in compared]
     assert zeros == ["-0.0", "0.0", "0.0", "-0.0"]
 
 
 def test_false_is_looked_for_in_a_way_that_null_does_not_meet() -> None:
     """Spark makes `= FALSE` a NOT. To Iceberg 1.12 that is true of NULL too: an overwrite deletes its files."""
-    assert expressions.condition(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
-    assert expressions.condition(In("n", (0,))) == "`n` = 0"
+    assert condition(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
+    assert condition(In("n", (0,))) == "`n` = 0"
 
 
 def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() -> None:
     starts, other = StartsWith("s", "it's"), IsNull("t")
     constant = constant_text("it's")
     pushed, held = f"startswith(`s`, {constant})", f"left(`s`, 4) = {constant}"
-    assert expressions.condition(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
-    assert expressions.condition(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
-    assert expressions.condition(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
+    assert condition(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
+    assert condition(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
+    assert condition(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
 
 
 MICROS = "unix_micros(CAST(`at` AS TIMESTAMP_LTZ))"

@@ -7,6 +7,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
+from dagster_iceberg_spark.table.sql_text import quote, table_name, text_literal
 from dagster_iceberg_spark.table.updates import (
     AddColumn,
     AddPartitionField,
@@ -49,7 +50,7 @@ def create(columns: Schema, *fields: str) -> CreateTable:
     ],
 )
 def test_a_name_cannot_leave_its_backticks(name: str, quoted: str) -> None:
-    assert sql.quote(name) == quoted
+    assert quote(name) == quoted
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_name_cannot_leave_its_backticks(name: str, quoted: str) -> None:
     [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("\\'", r"'\\\''"), ('say "x"', "'say \"x\"'"), ("", "''")],
 )
 def test_a_string_cannot_leave_its_quotes(value: str, literal: str) -> None:
-    assert sql.text(value) == literal
+    assert text_literal(value) == literal
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_string_cannot_leave_its_quotes(value: str, literal: str) -> None:
     ],
 )
 def test_a_branch_is_another_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
-    assert sql.table_name("lake", identifier, branch) == name
+    assert table_name("lake", identifier, branch) == name
 
 
 @pytest.mark.parametrize(
