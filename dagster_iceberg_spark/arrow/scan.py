@@ -146,37 +146,27 @@ class PlannedScan:
         if self.files is not None:
             return list(self.files)
         began = time.monotonic()
-        files = self._planned_files()
+        files = readable_files(self._planned_files, self._refusal)
         if self.on_planned is not None:
             self.on_planned(time.monotonic() - began)
-        formats = {FileFormat(task.file.file_format) for task in files} - {FileFormat.PARQUET, FileFormat.ORC}
-        if formats:
-            raise ConfigurationError.refusing(
-                "load",
-                str(self.plan.identifier),
-                expected="data files in Parquet or ORC, which pyarrow reads",
-                found=f"some in {formats.pop().value.title()}",
-                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files in Parquet.",
-            )
         return files
 
     def _planned_files(self) -> list[FileScanTask]:
         if self.plan.changes is not None and self.plan.changes.scan != "rows":
             return list(self._added_files())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
-        try:
-            # The row filter is evaluated for each row in any case.
-            return plan_files(self.scan(all_of([scope, self.plan.row_filter])), lambda: self.scan(scope))
-        except ValueError as error:
-            if not _has_equality_deletes(self.source, self.plan.snapshot_id):
-                raise
-            raise ConfigurationError.refusing(
-                "load",
-                str(self.plan.identifier),
-                expected="a table without equality deletes, which pyiceberg cannot evaluate",
-                found=f"some in snapshot {self.plan.snapshot_id}",
-                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
-            ) from error
+        # The row filter is evaluated for each row in any case.
+        narrow = self.scan(all_of([scope, self.plan.row_filter]))
+        return plan_files(narrow, lambda: self.scan(scope))
+
+    def _refusal(self, reason: str) -> ConfigurationError:
+        return ConfigurationError.refusing(
+            "load",
+            str(self.plan.identifier),
+            expected="a table that pyarrow can read",
+            found=f"that {reason}",
+            hint="load it as a pyspark.sql.DataFrame, or rewrite its data files in Parquet, which applies deletes.",
+        )
 
     def files_with_bounds(self, tasks: Iterable[FileScanTask]) -> Iterator[tuple[FileScanTask, DataFile]]:
         """Yield each file with the bounds of its rows."""
@@ -300,10 +290,22 @@ def planned_scans(
     }
 
 
-def _has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
-    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-    summary = None if snapshot is None else snapshot.summary
-    return summary is not None and summary.additional_properties.get("total-equality-deletes", "0") != "0"
+def readable_files(
+    plan: Callable[[], Iterable[FileScanTask]], refuse: Callable[[str], Exception]
+) -> list[FileScanTask]:
+    """Return the files of a scan, or raise the error that `refuse` builds from the reason why they cannot be read."""
+    try:
+        files = list(plan())
+    except ValueError as error:
+        if "equality deletes" not in str(error):
+            raise
+        reason = "its rows are deleted by equality, which pyiceberg cannot evaluate"
+        raise refuse(reason) from error
+    formats = {FileFormat(task.file.file_format) for task in files} - {FileFormat.PARQUET, FileFormat.ORC}
+    if formats:
+        reason = f"its data files are in the format {formats.pop().value.title()}, which pyarrow does not read"
+        raise refuse(reason)
+    return files
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -15,10 +15,11 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.transforms import parse_transform
 
-from dagster_iceberg_spark.arrow.scan import batches_of
+from dagster_iceberg_spark.arrow.scan import batches_of, readable_files
 from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
-from dagster_iceberg_spark.arrow.write.files import DataFiles, arrow_filter, as_numbers, slim, stored_schema
+from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
+from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
@@ -39,6 +40,7 @@ from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
 from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
@@ -137,6 +139,12 @@ class ArrowEngine:
         try:
             with translated_answers(self.catalog, action=f"write the data files of {plan.identifier} in"):
                 added = files.write(chain(writing.chunks(self.rows), carried.chunks()))
+        except BaseException as error:
+            files.delete()
+            if not isinstance(error, Exception):
+                self.request.report(f"Interrupted: the write of {plan.identifier} is stopped, nothing is committed.")
+            raise
+        try:
             commit_data(
                 self.catalog,
                 plan.identifier,
@@ -232,17 +240,17 @@ class _CarriedRows:
             return
         table, schema = self._table, self._table.schema()
         fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan)
-        owned = arrow_filter(self._plan.owned.predicate(), schema)
+        owned = RowFilter(self._plan.owned.predicate(), schema)
         scan = table.scan(snapshot_id=self._head.snapshot_id)
-        tasks = [task for task in scan.plan_files() if task.file.file_path in self.paths]
+        refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
+        tasks = [task for task in readable_files(scan.plan_files, refuse) if task.file.file_path in self.paths]
         read = 0
         for batch in batches_of(ArrowScan(table.metadata, table.io, schema, ALWAYS_TRUE), table.io, tasks):
             read += size_of(batch)
             if self._limit is not None and read > self._limit:
                 reason = f"files of the replaced rows hold more than {self._limit >> 20} MB of other partitions"
-                raise EngineUnfitError.because(str(self._plan.identifier), reason)
-            rows = fitting.fit(slim(pa.Table.from_batches([batch])))
-            yield rows.filter(~pc.coalesce(owned, pc.scalar(False)))  # noqa: FBT003
+                raise refuse(reason)
+            yield owned.others(fitting.fit(slim(pa.Table.from_batches([batch]))))
 
 
 class _Writing:
@@ -252,8 +260,8 @@ class _Writing:
         """Prepare the filters."""
         schema = table.schema()
         self._request, self._plan, self._fitting = request, plan, fitting
-        self._owned = None if plan.guard is None else arrow_filter(plan.guard.owned, schema)
-        self._counted = {key: arrow_filter(predicate, schema) for key, predicate in plan.counted_partitions}
+        self._owned = RowFilter(EVERY_ROW if plan.guard is None else plan.guard.owned, schema)
+        self._counted = {key: RowFilter(predicate, schema) for key, predicate in plan.counted_partitions}
         self._rows = self._dropped = 0
         self._by_partition = dict.fromkeys(self._counted, 0)
         self._began = self._reported = time.monotonic()
@@ -266,7 +274,7 @@ class _Writing:
                 fitted = self._guarded(fitted, self._plan.guard)
             self._rows += fitted.num_rows
             for key, rows_of_key in self._counted.items():
-                self._by_partition[key] += fitted.filter(rows_of_key).num_rows
+                self._by_partition[key] += rows_of_key.matching(fitted).num_rows
             yield fitted
             self._report()
 
@@ -280,13 +288,13 @@ class _Writing:
         return RowCounts(rows=self._rows, dropped=self._dropped, by_partition=self._by_partition)
 
     def _guarded(self, rows: pa.Table, guard: Guard) -> pa.Table:
-        kept = rows.filter(self._owned)
+        kept = self._owned.matching(rows)
         if kept.num_rows == rows.num_rows:
             return rows
         if guard.drops:
             self._dropped += rows.num_rows - kept.num_rows
             return kept
-        other = rows.filter(~pc.coalesce(self._owned, pc.scalar(False))).slice(0, 1)  # noqa: FBT003
+        other = self._owned.others(rows).slice(0, 1)
         shown = ", ".join(f"{name}={_shown(other.column(name)[0].as_py())}" for name in guard.columns)
         raise FailureKind.ROW_OUTSIDE_PARTITION.refusal(
             "write", self._request.subject, f"a row with {shown} in the run of {guard.partitions}"

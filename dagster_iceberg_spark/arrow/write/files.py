@@ -19,12 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import (
     _get_parquet_writer_kwargs,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
-    expression_to_pyarrow,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
@@ -37,9 +35,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.arrow.write.rows import size_of
-from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
-from dagster_iceberg_spark.table.predicate import Predicate
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
 _LEVELED: Final = ("brotli", "gzip", "zstd")
@@ -51,11 +47,6 @@ _FLOATS: Final = (pa.float32(), pa.float64())
 def stored_schema(table: Table) -> pa.Schema:
     """Return the table's columns as Arrow types with field ids."""
     return _arrow_schema(table.schema())
-
-
-def arrow_filter(predicate: Predicate, schema: Schema) -> pc.Expression:
-    """Return the predicate as a filter of rows that have the columns of the table."""
-    return expression_to_pyarrow(bind(schema, expression_of(predicate), case_sensitive=True), schema)
 
 
 def slim(rows: pa.Table) -> pa.Table:

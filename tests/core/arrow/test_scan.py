@@ -95,7 +95,7 @@ def test_equality_deletes_are_refused_by_name(lake: CatalogDescription) -> None:
     state = look(lake, TableIdentifier(("db",), "plain"))
     assert state is not None
     plan = plan_read(state, PartitionScope(), ReadOptions())
-    with pytest.raises(ConfigurationError, match="expected a table without equality deletes") as caught:
+    with pytest.raises(ConfigurationError, match="found that its rows are deleted by equality") as caught:
         read(lake, {"": plan}, INPUT_TYPES[0], no_spark)
     assert "load it as a pyspark.sql.DataFrame" in str(caught.value)
     files = data_files(lake, state.identifier, plan.snapshot_id or 0, ["n"])

@@ -1,5 +1,6 @@
 """Writes without a JVM: the same promises as those of Spark."""
 
+import _thread
 import datetime as dt
 import re
 import subprocess
@@ -13,9 +14,11 @@ import dagster as dg
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 
+from dagster_iceberg_spark.arrow.write import files
 from dagster_iceberg_spark.catalog import data_commit, transaction
 from tests.core.arrow.writing import DAYS, ArrowLake, metadata_of
 
@@ -112,6 +115,33 @@ def test_carried_rows_that_another_writer_changes_are_planned_again(
     once(monkeypatch, data_commit, "commit_table", before=lambda: write_day(other, 1, 10, **flat))
     reported = metadata_of(write_day(lake, 3, 30, **flat))
     assert (lake.rows("v"), reported["iceberg/retries"]) == ([2, 10, 30], 1)
+
+
+@pytest.mark.parametrize("transform", ["bucket(4, k)", "truncate(3, k)"])
+def test_rows_of_other_buckets_in_files_of_an_older_spec_are_carried_over(lake: ArrowLake, transform: str) -> None:
+    everything = pa.table({"k": [*range(20), None], "v": range(21)})
+    lake.write(everything, name="by_bucket", metadata={"iceberg/partition_by": [transform]})
+    of_bucket = [
+        set(pq.read_table(file.file_path.removeprefix("file:"))["v"].to_pylist()) for file in lake.files("by_bucket")
+    ]
+    lake.write(everything)
+    touched = {"iceberg/write_disposition": "overwrite_partitions", "iceberg/partition_by": [transform]}
+    lake.write(pa.table({"k": [3], "v": [100]}), metadata=touched)
+    (replaced,) = (values for values in of_bucket if 3 in values)
+    assert lake.rows("v") == sorted({*range(21), 100} - replaced)
+
+
+def test_an_interrupted_write_commits_nothing_and_leaves_no_files(
+    lake: ArrowLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = list[str]()
+    write_day(lake, 1, 1)
+    monkeypatch.setattr(dg.DagsterLogManager, "info", lambda _, line: lines.append(line))
+    once(monkeypatch, files.DataFiles, "write", after=_thread.interrupt_main)
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        write_day(lake, 1, 2)
+    assert "Interrupted: the write of db.t is stopped, nothing is committed." in lines
+    assert (lake.rows("v"), len(list(lake.directory.glob("**/*.parquet")))) == ([1], 1)
 
 
 def test_the_other_dispositions(lake: ArrowLake) -> None:

@@ -723,7 +723,7 @@ def test_files_that_pyarrow_does_not_read_are_refused_by_their_format(classic_la
 
     error = classic_lake.failure(reader, stored.to_source_asset(), selection=[reader])
     assert error.class_name == "ConfigurationError"
-    assert "expected data files in Parquet or ORC, which pyarrow reads, found some in Avro" in str(error)
+    assert "found that its data files are in the format Avro, which pyarrow does not read" in str(error)
 
 
 @pytest.mark.full

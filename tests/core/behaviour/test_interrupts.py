@@ -56,6 +56,7 @@ class TimeIsUpError(Exception):
     """What a step's own timeout raises."""
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_step_that_times_out_is_retried_and_commits_once(
