@@ -19,6 +19,7 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_py
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.expressions import expression_of
@@ -341,6 +342,16 @@ def _read(scan: ArrowScan, io: FileIO, group: list[FileScanTask]) -> Iterator[pa
     else:
         deletes = _read_all_delete_files(io, group)
         yield from scan._record_batches_from_scan_tasks_and_deletes(group, deletes)  # noqa: SLF001 - none is public
+
+
+def batches_by_file(scan: ArrowScan, io: FileIO, tasks: Sequence[FileScanTask]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield the rows of each file, several files at a time."""
+    deletes = _read_all_delete_files(io, tasks)
+
+    def read(task: FileScanTask) -> list[pa.RecordBatch]:
+        return list(scan._record_batches_from_scan_tasks_and_deletes([task], deletes))  # noqa: SLF001 - as in `_read`
+
+    yield from ExecutorFactory.get_or_create().map(read, tasks)
 
 
 def _next_group(left: deque[FileScanTask], bytes_of_row: int) -> list[FileScanTask]:

@@ -92,11 +92,11 @@ def _by_arrow(
 ) -> Written:
     from dagster_iceberg_spark.arrow.write.engine import commit_rows
 
-    left_out = _new_columns(catalog, request, rows.schema.names)
-    taken = rows.without(left_out)
+    left_out = _new_columns(catalog, request, rows.given.names)
+    rows.left_out = left_out
     is_case_sensitive = spark.is_case_sensitive
-    commit = commit_rows(catalog, request, taken, is_case_sensitive=is_case_sensitive, carried_bytes=carried_bytes)
-    return Written(commit, None, is_returned=False, columns=tuple(taken.schema.names), left_out=left_out)
+    commit = commit_rows(catalog, request, rows, is_case_sensitive=is_case_sensitive, carried_bytes=carried_bytes)
+    return Written(commit, None, is_returned=False, columns=tuple(rows.schema.names), left_out=left_out)
 
 
 def _by_spark(spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any) -> Written:

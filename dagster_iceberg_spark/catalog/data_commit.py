@@ -59,7 +59,7 @@ class DataChange:
         added: The files that it adds.
         spec_id: The partition spec of these files.
         replaced: The rows whose files it removes, or None if it removes none.
-        rewritten: The paths of files with replaced rows and others, whose other rows are among those that are added.
+        rewritten: The paths of other files that it removes. Rows of them are among those that are added.
         read_at: The snapshot at which these rows were read.
         only_upon: The snapshots of which one must be the head of the branch, or None if any may be. None among them
             stands for no snapshot, or one without files.
@@ -75,7 +75,7 @@ class DataChange:
     @property
     def operation(self) -> Operation:
         """The operation as Spark records it (`BaseOverwriteFiles.operation` of Iceberg 1.12)."""
-        if self.replaced is None:
+        if self.replaced is None and not self.rewritten:
             return Operation.APPEND
         return Operation.OVERWRITE if self.added else Operation.DELETE
 
@@ -263,11 +263,16 @@ class _SnapshotFiles:
         for manifest in manifests:
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
-            if finder is None or manifest.content != ManifestContent.DATA or not finder.may_be_in(manifest):
+            is_needed = len(removed) < len(change.rewritten) if finder is None else finder.may_be_in(manifest)
+            if manifest.content != ManifestContent.DATA or not is_needed:
                 kept.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
-            held = {entry.data_file.file_path: finder.held_by(entry.data_file) for entry in entries}
+            files = [entry.data_file for entry in entries]
+            if finder is None:
+                held = {file.file_path: "some" if file.file_path in change.rewritten else "none" for file in files}
+            else:
+                held = {file.file_path: finder.held_by(file) for file in files}
             straddling = {path for path, found in held.items() if found == "some"} - change.rewritten
             if straddling:
                 others = f"{straddling.pop()}, which holds rows of other partitions too"

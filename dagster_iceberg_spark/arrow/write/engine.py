@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.transforms import parse_transform
 
@@ -19,6 +21,7 @@ from dagster_iceberg_spark.arrow.scan import batches_of, readable_files
 from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
 from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
+from dagster_iceberg_spark.arrow.write.merge import Merging
 from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.catalog.branches import change_branch
@@ -37,7 +40,7 @@ from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
-from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, WritePlan
+from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Guard, Merge, WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
@@ -135,28 +138,60 @@ class ArrowEngine:
             table, self._properties(plan, table), is_sorted=plan.write_options.get(_USES_ORDER) != "false"
         )
         writing = _Writing(self.request, plan, table, Fitting(names.of_schema(self.given), stored_schema(table), plan))
+        if isinstance(plan.action, Merge):
+            return self._merge(plan, plan.action, table, files, writing)
         carried = _CarriedRows(table, plan, self.carried_bytes)
+        added = self._write_files(files, chain(writing.chunks(self.rows), carried.chunks()))
+        self._commit(plan, files, table, _change(plan, added, table.metadata.default_spec_id, carried))
+        return writing.counts()
+
+    def _merge(self, plan: WritePlan, action: Merge, table: Table, files: DataFiles, writing: "_Writing") -> RowCounts:
+        is_case_sensitive = self.given.is_case_sensitive
+        merging = Merging(table, plan, action, is_case_sensitive=is_case_sensitive, limit=self.carried_bytes)
+        batch = pa.concat_tables(writing.chunks(self.rows))
+        added = self._write_files(files, merging.chunks(batch))
+        change = DataChange(
+            added,
+            table.metadata.default_spec_id,
+            rewritten=merging.rewritten,
+            read_at=action.base_snapshot_id,
+            only_upon=(action.base_snapshot_id,),
+        )
+        self._commit(plan, files, table, change, merging.properties if added else {})
+        return RowCounts(dropped=writing.dropped, unchanged=merging.unchanged)
+
+    def _write_files(self, files: DataFiles, chunks: Iterator[pa.Table]) -> list[DataFile]:
         try:
-            with translated_answers(self.catalog, action=f"write the data files of {plan.identifier} in"):
-                added = files.write(chain(writing.chunks(self.rows), carried.chunks()))
+            with translated_answers(self.catalog, action=f"write the data files of {self.request.identifier} in"):
+                return files.write(chunks)
         except BaseException as error:
             files.delete()
             if not isinstance(error, Exception):
-                self.request.report(f"Interrupted: the write of {plan.identifier} is stopped, nothing is committed.")
+                self.request.report(
+                    f"Interrupted: the write of {self.request.identifier} is stopped, nothing is committed."
+                )
             raise
+
+    def _commit(
+        self,
+        plan: WritePlan,
+        files: DataFiles,
+        table: Table,
+        change: DataChange,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         try:
             commit_data(
                 self.catalog,
                 plan.identifier,
                 plan.branch,
-                _change(plan, added, table.metadata.default_spec_id, carried),
-                {**plan.snapshot_properties, "engine-name": "pyarrow", "engine-version": pa.__version__},
+                change,
+                {**plan.snapshot_properties, **properties, "engine-name": "pyarrow", "engine-version": pa.__version__},
                 table=table,
             )
         except (CommitConflictError, DataError, EngineUnfitError):
             files.delete()
             raise
-        return writing.counts()
 
     def translate(self, error: Exception) -> IcebergSparkError:
         """Return the error, which is the package's own."""
@@ -239,7 +274,7 @@ class _CarriedRows:
         if not self.paths or self._head is None:
             return
         table, schema = self._table, self._table.schema()
-        fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan)
+        fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan, are_stored=True)
         owned = RowFilter(self._plan.owned.predicate(), schema)
         scan = table.scan(snapshot_id=self._head.snapshot_id)
         refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
@@ -262,7 +297,7 @@ class _Writing:
         self._request, self._plan, self._fitting = request, plan, fitting
         self._owned = RowFilter(EVERY_ROW if plan.guard is None else plan.guard.owned, schema)
         self._counted = {key: RowFilter(predicate, schema) for key, predicate in plan.counted_partitions}
-        self._rows = self._dropped = 0
+        self._rows = self.dropped = 0
         self._by_partition = dict.fromkeys(self._counted, 0)
         self._began = self._reported = time.monotonic()
 
@@ -285,14 +320,14 @@ class _Writing:
         )
         if not is_counted:
             return RowCounts()
-        return RowCounts(rows=self._rows, dropped=self._dropped, by_partition=self._by_partition)
+        return RowCounts(rows=self._rows, dropped=self.dropped, by_partition=self._by_partition)
 
     def _guarded(self, rows: pa.Table, guard: Guard) -> pa.Table:
         kept = self._owned.matching(rows)
         if kept.num_rows == rows.num_rows:
             return rows
         if guard.drops:
-            self._dropped += rows.num_rows - kept.num_rows
+            self.dropped += rows.num_rows - kept.num_rows
             return kept
         other = self._owned.others(rows).slice(0, 1)
         shown = ", ".join(f"{name}={_shown(other.column(name)[0].as_py())}" for name in guard.columns)

@@ -35,6 +35,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.arrow.write.rows import size_of
+from dagster_iceberg_spark.errors import EngineUnfitError
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
 _ROWS_OF_GROUP: Final = 1024 * 1024
@@ -123,7 +124,7 @@ class DataFiles:
         if not rows.num_rows:
             return
         if self.table.spec().is_unpartitioned():
-            is_small = sum(map(size_of, rows.to_batches())) < _SPLIT_BYTES
+            is_small = size_of(rows) < _SPLIT_BYTES
             size = rows.num_rows if is_small else -(-rows.num_rows // _TASKS)
             yield from ((None, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
             return
@@ -253,11 +254,15 @@ class _FileWriter:
         self.stream.close()
         table, properties = self.files.table, dict(self.files.properties)
         schema: Schema = sanitize_column_names(table.schema())
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=self.writer.writer.metadata,
-            stats_columns=compute_statistics_plan(schema, properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(schema),
-        )
+        try:
+            statistics = data_file_statistics_from_parquet_metadata(
+                parquet_metadata=self.writer.writer.metadata,
+                stats_columns=compute_statistics_plan(schema, properties),
+                parquet_column_mapping=parquet_path_to_id_mapping(schema),
+            )
+        except (OverflowError, UnicodeDecodeError) as error:
+            subject, reason = ".".join(table.name()), f"pyiceberg cannot compute the bounds of a data file ({error})"
+            raise EngineUnfitError.because(subject, reason) from error
         described = statistics.to_serialized_dict()
         counted = described["value_counts"]
         described["nan_value_counts"] = {item: number for item, number in self.nans.items() if item in counted}

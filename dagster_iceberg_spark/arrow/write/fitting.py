@@ -19,16 +19,18 @@ class Fitting:
         held: The columns of the rows, by the table's names.
         stored: The columns of the table, in Arrow's types.
         plan: The plan of the write.
+        are_stored: Whether the rows come from the table, which may have NULL in columns that its definition requires.
     """
 
-    def __init__(self, held: Schema, stored: pa.Schema, plan: WritePlan) -> None:
+    def __init__(self, held: Schema, stored: pa.Schema, plan: WritePlan, *, are_stored: bool = False) -> None:
         """Match the columns.
 
         Raises:
             CommitConflictError: The table no longer has one of them.
         """
         self._held, self._stored, self._subject = held, stored, str(plan.identifier)
-        self._required = {*plan.required, *(field.name for field in stored if not field.nullable)}
+        required = () if are_stored else plan.required
+        self._required = {*required, *(field.name for field in stored if not field.nullable)}
         self._places = [_place(self._held.fields, wanted.name, self._held) for wanted in stored]
         left = [field.name for place, field in enumerate(self._held) if place not in self._places]
         if left:

@@ -1,7 +1,7 @@
 """Holds the rows of an asset, so that they can be read again for another attempt or by another engine."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,13 +39,13 @@ class HeldRows:
     Args:
         held: The first batches.
         rest: The batches that have not been read, if the rows exceed the limit, else None.
-        size: The bytes of the held batches.
+        left_out: The columns that are not written.
     """
 
-    schema: pa.Schema
+    given: pa.Schema
     held: list[pa.RecordBatch]
     rest: Iterator[pa.RecordBatch] | None
-    size: int
+    left_out: tuple[str, ...] = ()
     _spilled: Path | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -57,25 +57,21 @@ class HeldRows:
             held.append(batch)
             size += size_of(batch)
             if size > limit:
-                return cls(rows.schema, held, batches, size)
-        return cls(rows.schema, held, None, size)
+                return cls(rows.schema, held, batches)
+        return cls(rows.schema, held, None)
 
     @property
     def exceeds(self) -> bool:
         """Whether there are more rows than the limit allowed to hold."""
         return self.rest is not None
 
-    def without(self, columns: Sequence[str]) -> "HeldRows":
-        """Return the rows without these columns."""
-        if not columns:
-            return self
-        names = [name for name in self.schema.names if name not in columns]
-        held = [batch.select(names) for batch in self.held]
-        rest = None if self.rest is None else (batch.select(names) for batch in self.rest)
-        return HeldRows(pa.schema([self.schema.field(name) for name in names]), held, rest, self.size)
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are written."""
+        return pa.schema([field for field in self.given if field.name not in self.left_out])
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return all rows. They can be read again, because what is not held in memory is spilled."""
+    def given_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with all columns. They can be read again: what is not held in memory is spilled."""
         yield from self.held
         if self.rest is not None:
             self._spill(self.rest)
@@ -90,15 +86,8 @@ class HeldRows:
 
     def chunks(self) -> Iterator[pa.Table]:
         """Yield all rows in tables of about `CHUNK_BYTES`, or one empty table if there are none."""
-        held, size, is_first = list[pa.RecordBatch](), 0, True
-        for batch in self.batches():
-            held.append(batch)
-            size += size_of(batch)
-            if size >= CHUNK_BYTES:
-                yield pa.Table.from_batches(held, self.schema)
-                held, size, is_first = [], 0, False
-        if held or is_first:
-            yield pa.Table.from_batches(held, self.schema)
+        names = self.schema.names
+        yield from in_chunks((batch.select(names) for batch in self.given_batches()), self.schema, CHUNK_BYTES)
 
     def close(self) -> None:
         """Delete what is spilled."""
@@ -108,15 +97,32 @@ class HeldRows:
         directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dagster-iceberg-"))
         self._spilled = Path(directory, "rows.arrow")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.OSFile(str(self._spilled), "wb") as sink, pa.ipc.new_stream(sink, self.schema, options=options) as file:
+        with pa.OSFile(str(self._spilled), "wb") as sink, pa.ipc.new_stream(sink, self.given, options=options) as file:
             for batch in rest:
                 file.write_batch(batch)
         self.rest = None
 
 
-def size_of(batch: pa.RecordBatch) -> int:
-    """Return the bytes of a batch. `nbytes` crashes on Spark's nested columns without elements (SPARK-55056)."""
-    return int(pa.ipc.get_record_batch_size(batch))
+def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of at least this size in bytes, or one empty table if there are no rows."""
+    held, held_bytes, is_first = list[pa.RecordBatch](), 0, True
+    for batch in batches:
+        held.append(batch)
+        held_bytes += size_of(batch)
+        if held_bytes >= size:
+            yield pa.Table.from_batches(held, schema)
+            held, held_bytes, is_first = [], 0, False
+    if held or is_first:
+        yield pa.Table.from_batches(held, schema)
+
+
+def size_of(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the size of the rows as they are sent, in bytes.
+
+    `nbytes` crashes on Spark's nested columns without elements (SPARK-55056).
+    """
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+    return sum(pa.ipc.get_record_batch_size(batch) for batch in batches)
 
 
 def schema_of(rows: pa.Schema, *, is_case_sensitive: bool) -> vocabulary.Schema:

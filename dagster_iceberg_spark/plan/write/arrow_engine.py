@@ -1,13 +1,21 @@
 """What a write needs Spark for. Without such a reason, Arrow can execute the plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
 from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.plan.write.definition import wanted_properties
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
-from dagster_iceberg_spark.table.schema import BINARY, IcebergType, types_within
+from dagster_iceberg_spark.table.schema import (
+    BINARY,
+    DOUBLE,
+    FLOAT,
+    DecimalType,
+    IcebergType,
+    PrimitiveType,
+    types_within,
+)
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
@@ -25,6 +33,9 @@ _OPTIONS: Final = frozenset(
 """The write options that Arrow follows, or that concern only how Spark distributes rows over its tasks."""
 _PROPERTIES: Final = ("write.parquet.bloom-filter", "write.parquet.row-group-size-bytes", "encryption.")
 _FORMAT: Final = "write.format.default"
+_MERGES: Final = ("upsert", "insert_only")
+_OPTIONS_OF_MERGES: Final = ("dedup_sort", "hard_delete", "when_matched", "sync")
+_MERGE_MODE: Final = "write.merge.mode"
 _WRITTEN: Final = frozenset(
     {"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary", "unknown"}
 )
@@ -36,10 +47,29 @@ def unfit_for_arrow(draft: WriteDraft, *, begins_branches: bool) -> str | None:
     `begins_branches` says whether a table without snapshots can get a branch other than `main` in the catalog. In
     format version 1, pyiceberg rejects that.
     """
-    if draft.request.options.merges:
-        return "it merges rows"
-    reasons = chain(_of_table(draft, begins_branches=begins_branches), _of_files(draft), _of_columns(draft))
+    reasons = chain(
+        _of_merge(draft), _of_table(draft, begins_branches=begins_branches), _of_files(draft), _of_columns(draft)
+    )
     return next(reasons, None)
+
+
+def _of_merge(draft: WriteDraft) -> Iterator[str]:
+    """Yield what of a merge needs Spark."""
+    options, state = draft.request.options, draft.state
+    if not options.merges:
+        return
+    rules, stored = options.merge, () if state is None else state.schema
+    if rules.strategy not in _MERGES:
+        yield f"Spark evaluates the merge strategy {rules.strategy!r}"
+    yield from (f"Spark evaluates `{name}` of `iceberg/merge`" for name in _OPTIONS_OF_MERGES if getattr(rules, name))
+    if _properties(draft).get(_MERGE_MODE) == "merge-on-read":
+        yield f"the table property {_MERGE_MODE} asks for delete files, which pyiceberg does not write"
+    keys = filter(None, map(draft.columns.field, options.merge_keys or draft.frame.names))
+    yield from (f"the merge key {key.name!r} is of type {key.type}" for key in keys if not _is_key(key.type))
+    kept = "whose stored values a merge keeps"
+    yield from (f"structs in the column {name!r} lack fields, {kept}" for name in draft.completions)
+    lacking = (field for field in stored if field.is_required and draft.frame.field(field.name) is None)
+    yield from (f"the rows lack the required column {field.name!r}, {kept}" for field in lacking)
 
 
 def _of_table(draft: WriteDraft, *, begins_branches: bool) -> Iterator[str]:
@@ -60,7 +90,7 @@ def _of_table(draft: WriteDraft, *, begins_branches: bool) -> Iterator[str]:
 def _of_files(draft: WriteDraft) -> Iterator[str]:
     """Yield what of the layout of data files needs Spark."""
     options, state = draft.request.options, draft.state
-    properties = {**(state.properties if state else {}), **wanted_properties(options)}
+    properties = _properties(draft)
     if properties.get(_FORMAT, "parquet").lower() != "parquet":
         yield f"its data files are in the format {properties[_FORMAT]}"
     for name in properties:
@@ -84,9 +114,18 @@ def _of_columns(draft: WriteDraft) -> Iterator[str]:
             yield "pyiceberg does not truncate binary values"
 
 
+def _properties(draft: WriteDraft) -> Mapping[str, str]:
+    return {**(draft.state.properties if draft.state else {}), **wanted_properties(draft.request.options)}
+
+
 def _branches(draft: WriteDraft) -> Iterator[TableUpdate]:
     yield from draft.changes
     yield from draft.staging
+
+
+def _is_key(kind: IcebergType) -> bool:
+    """Return whether values of the type are equal where Arrow's are: 0.0 equals -0.0 in Spark."""
+    return kind not in (FLOAT, DOUBLE) and isinstance(kind, PrimitiveType | DecimalType)
 
 
 def _is_written(kind: IcebergType) -> bool:

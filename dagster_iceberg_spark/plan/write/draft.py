@@ -144,6 +144,11 @@ class WriteDraft:
         return with_columns(self.partition_fields, self.columns, subject=self._subject)
 
     @property
+    def completions(self) -> Mapping[str, IcebergType]:
+        """The columns whose structs lack fields of the table, with the complete type."""
+        return _completions(self.request.options, self.frame, self.state, subject=self._subject)
+
+    @property
     def has_one_spec(self) -> bool:
         """Whether all files of the table are, and will be, partitioned by the same fields."""
         specs = [PartitionSpec(self.partition_fields), *(self.state.specs.values() if self.state else ())]
@@ -187,7 +192,7 @@ class WriteDraft:
             branch=self.request.branch,
             create=self.create,
             changes=self.changes,
-            completions=_completions(options, self.frame, state, subject=self._subject),
+            completions=self.completions,
             defaults={
                 field.name: field
                 for field in (state.schema if state else ())

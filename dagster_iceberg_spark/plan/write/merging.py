@@ -1,10 +1,11 @@
 """The rules of a merge, from `iceberg/merge`, and the session settings for its MERGE."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.options.metadata_key import boolean, instant, names, one_of, sort_field, text
 from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
 from dagster_iceberg_spark.table.partitioning import SortField
@@ -179,9 +180,35 @@ def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
         raise NotationError("`hard_delete` with a strategy that deletes", "'insert_only'")
 
 
+MAXIMUM_LISTED_KEYS: Final = 100
+"""With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
+200 values (`ManifestEvaluator` and its like, `IN_PREDICATE_LIMIT`)."""
+
 GROUP_FILTER: Final = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
 """Whether a copy-on-write MERGE first runs a query to find the files with matching rows (Spark, `SQLConf`)."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+def key_error(
+    subject: str, names: Sequence[str], rules: MergeRules, keys: Sequence[Sequence[Any]], counts: Sequence[int]
+) -> MergeKeyError:
+    """Build the error for keys of a batch that are NULL, or have several rows. `counts` has the rows of each key."""
+    named = (", ".join(map("{}={}".format, names, key)) for key in keys)
+    examples = "; ".join(map("({}) in {} row(s)".format, named, counts))
+    wanted = [] if rules.strategy == "delete_insert" else [f"one row for each value of {', '.join(names)}"]
+    if rules.null_keys == "error":
+        wanted.append(f"no NULL in {'it' if wanted else ', '.join(names)}")
+    ways = "let `dedup_sort` of `iceberg/merge` choose one" if rules.dedup_sort is None else "sort by more"
+    hint = (
+        f"drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), {ways}, or add a "
+        "column to `iceberg/merge_keys`."
+    )
+    if rules.null_keys == "error" and all(None in key for key in keys):
+        hint = 'fill or filter the column in the asset, or set `"null_keys": "match"` in `iceberg/merge`.'
+    return MergeKeyError.refusing(
+        "merge into", subject, expected=", and ".join(wanted), found=examples.replace("None", "NULL"), hint=hint
+    )
+
 
 MAXIMUM_LISTED_FILES: Final = 5000
 """The maximum number of data files in a table whose manifests are read to find the size of a MERGE."""

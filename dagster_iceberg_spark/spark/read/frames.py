@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from dagster_iceberg_spark.arrow.outputs import StagedFile, Store, arrow_rows, local_store, unknown_output, warehouse_of
+from dagster_iceberg_spark.arrow.write.rows import in_chunks, size_of
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.errors import IcebergSparkError, OutputTypeError
@@ -255,33 +256,15 @@ def _unite(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
-    """Yield the rows in tables of about this size in bytes, or one empty table if there are no rows."""
-    held: list[pa.RecordBatch] = []
-    held_bytes, is_first = 0, True
-    for batch in chain.from_iterable(_parts(batch, size) for batch in rows):
-        held.append(batch)
-        held_bytes += _size_of(batch)
-        if held_bytes >= size:
-            yield pa.Table.from_batches(held, rows.schema)
-            held, held_bytes, is_first = [], 0, False
-    if held or is_first:
-        yield pa.Table.from_batches(held, rows.schema)
+    parts = chain.from_iterable(_parts(batch, size) for batch in rows)
+    return in_chunks(parts, rows.schema, size)
 
 
 def _parts(whole: _RowsT, size: int) -> Iterator[_RowsT]:
     """Yield the rows in parts of about this size in bytes, if the rows have similar sizes."""
-    rows = max(1, whole.num_rows * size // max(_size_of(whole), 1))
+    rows = max(1, whole.num_rows * size // max(size_of(whole), 1))
     for start in range(0, max(whole.num_rows, 1), rows):
         yield whole.slice(start, rows)
-
-
-def _size_of(rows: pa.RecordBatch | pa.Table) -> int:
-    """Return the size of the rows as they are sent, in bytes.
-
-    `nbytes` crashes on Spark's own nested columns without elements (SPARK-55056).
-    """
-    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-    return sum(pa.ipc.get_record_batch_size(batch) for batch in batches)
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 
-from dagster_iceberg_spark.errors import MergeKeyError
+from dagster_iceberg_spark.plan.write.merging import MAXIMUM_LISTED_KEYS, key_error
 from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import functions_of, named_column, schema_of
@@ -17,10 +17,6 @@ from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Comparison, Predicate, all_of
 from dagster_iceberg_spark.table.sql_text import column_name, condition, literal, quote
-
-MAXIMUM_LISTED_KEYS: Final = 100
-"""With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
-200 values (`ManifestEvaluator` and its like, `IN_PREDICATE_LIMIT`)."""
 
 MAXIMUM_COPIED_BYTES: Final = 32 * 1024 * 1024
 """A larger batch is not copied to each task."""
@@ -176,7 +172,13 @@ def _check(
         version = version_of(session.spark)
         shown = (f"{version.valid_utf8(f'CAST({alias} AS STRING)')} AS {alias}" for alias in aliases)
         bad = groups.where(condition).limit(_EXAMPLES).selectExpr(*shown, _ROWS).collect()
-        raise _key_error(plan, action, [list(row)[: len(aliases)] for row in bad], [row[_ROWS] for row in bad])
+        raise key_error(
+            str(plan.identifier),
+            action.keys,
+            action.rules,
+            [list(row)[: len(aliases)] for row in bad],
+            [row[_ROWS] for row in bad],
+        )
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
     listed = _list_keys(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
 
@@ -247,26 +249,3 @@ def _list_keys(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Se
         return {}
     rows = groups.selectExpr(*(f"{column} AS {alias}" for alias, column in ordered.items())).collect()
     return {alias: sorted({row[alias] for row in rows if row[alias] is not None}) for alias in ordered}
-
-
-def _key_error(plan: WritePlan, action: Merge, keys: Sequence[Sequence[Any]], counts: Sequence[int]) -> MergeKeyError:
-    named = (", ".join(map("{}={}".format, action.keys, key)) for key in keys)
-    examples = "; ".join(map("({}) in {} row(s)".format, named, counts))
-    rules = action.rules
-    wanted = [] if rules.strategy == "delete_insert" else [f"one row for each value of {', '.join(action.keys)}"]
-    if rules.null_keys == "error":
-        wanted.append(f"no NULL in {'it' if wanted else ', '.join(action.keys)}")
-    ways = "let `dedup_sort` of `iceberg/merge` choose one" if rules.dedup_sort is None else "sort by more"
-    hint = (
-        f"drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), {ways}, or add a "
-        "column to `iceberg/merge_keys`."
-    )
-    if rules.null_keys == "error" and all(None in key for key in keys):
-        hint = 'fill or filter the column in the asset, or set `"null_keys": "match"` in `iceberg/merge`.'
-    return MergeKeyError.refusing(
-        "merge into",
-        str(plan.identifier),
-        expected=", and ".join(wanted),
-        found=examples.replace("None", "NULL"),
-        hint=hint,
-    )

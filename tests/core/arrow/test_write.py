@@ -144,6 +144,15 @@ def test_an_interrupted_write_commits_nothing_and_leaves_no_files(
     assert (lake.rows("v"), len(list(lake.directory.glob("**/*.parquet")))) == ([1], 1)
 
 
+@pytest.mark.parametrize(
+    "rows", [pa.array([2932897, -719529], pa.int32()).cast(pa.date32()), pa.array([b"\xff"]).view(pa.string())]
+)
+def test_values_that_python_does_not_have_are_left_to_spark(lake: ArrowLake, rows: pa.Array) -> None:
+    write_day(lake, 1, 1)
+    assert "pyiceberg cannot compute the bounds of a data file" in failure(lake, pa.table({"odd": rows}))
+    assert len(list(lake.directory.glob("**/*.parquet"))) == 1
+
+
 def test_the_other_dispositions(lake: ArrowLake) -> None:
     append = {"iceberg/write_disposition": "append"}
     write_day(lake, 1, 1)

@@ -119,6 +119,7 @@ def test_only_files_of_which_a_row_changes_are_written_again(
     assert table(lake) == sorted(kept + changed)
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("keys", "stored_rows", "looks_for_files", "written_again"),
@@ -176,6 +177,7 @@ def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(
     assert sorted(classic_lake.rows("t", "v")) == [0, 1, 2]
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging_module, "MINIMUM_PARTITIONS", 1)
@@ -464,6 +466,7 @@ def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) ->
     assert counts(result) == (0, 2, 0, 1)
 
 
+@pytest.mark.by_spark
 @pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize(
@@ -494,6 +497,7 @@ def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
     assert counts(result) == counted
 
 
+@pytest.mark.by_spark
 @pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
@@ -723,6 +727,7 @@ def test_files_that_cannot_have_a_key_of_the_batch_are_not_opened(
     assert rows == (["a", "a"] if strategy == "insert_only" else ["b", "a"])
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_a_batch_is_compared_anew_where_others_have_written(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("id", pa.int32()), ("n", pa.string()), ("v", pa.int32())])
