@@ -121,6 +121,33 @@ class Lake:
         condition = sf.lit(1) == sf.lit(1) if flat else (sf.col("at") >= sf.lit(start)) & (sf.col("at") < sf.lit(end))
         return lambda: frame.writeTo(f"lake.db.{name}").overwrite(condition)
 
+    def merge_by_ours(self, name: str, rows: Any) -> Callable[[], None]:
+        """Return a function that merges by the IO manager."""
+        metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+        context = dg.build_output_context(asset_key=dg.AssetKey(name), resources={}, definition_metadata=metadata)
+        return lambda: self.io_manager.handle_output(context, rows)
+
+    def merge_by_pyiceberg(self, name: str, rows: pd.DataFrame) -> Callable[[], None]:
+        """Return a function that merges by pyiceberg, as its documentation does."""
+
+        def merge() -> None:
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+            table = table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
+            self.catalog.load_table(("db", name)).upsert(table, join_cols=["id"])
+
+        return merge
+
+    def merge_by_spark(self, name: str, rows: Any) -> Callable[[], None]:
+        """Return a function that merges by plain Spark, as Iceberg's documentation does."""
+        rows.createOrReplaceTempView("batch")
+        merge = f"MERGE INTO lake.db.{name} t USING batch s ON t.id = s.id"
+        clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
+        def run() -> None:
+            self.resource.spark_session.sql(f"{merge} {clauses}").collect()
+
+        return run
+
     def given(self, way: str, rows: pd.DataFrame) -> Any:
         """Return the rows as an asset would have them: Spark's in the JVM."""
         if way != "spark":
@@ -195,6 +222,29 @@ def small_writes(lake: Lake, repeats: int, histories: Sequence[int]) -> None:
         for way in WAYS:
             lake.age(way, snapshots)
         measured(f"the same day at {snapshots:,} snapshots", again, max(3, repeats // 3))
+
+
+def merges(lake: Lake, repeats: int) -> None:
+    """Measure merges of 1,000 rows, half of them new, into a table of ten files with 10,000 rows each."""
+    names = [f"merged_by_{way}" for way in WAYS]
+    for first in range(0, 100_000, 10_000):
+        stored = rows_of(1, 10_000)
+        stored["id"] += first
+        for name in names:
+            lake.merge_by_ours(name, stored)()
+    offsets = dict.fromkeys(WAYS, 0)
+
+    def merge(way: str, *, moves: bool) -> Callable[[], None]:
+        offsets[way] += moves
+        batch = rows_of(1, 1_000).assign(n0=float(offsets[way]))
+        batch["id"] += 99_500 + 500 * offsets[way]
+        call: Callable[[], None] = getattr(lake, f"merge_by_{way}")(f"merged_by_{way}", lake.given(way, batch))
+        return call
+
+    for case, moves in (("1,000 rows, half of them new", True), ("the same 1,000 rows, no change", False)):
+        calls = [partial(merge, way, moves=moves) for way in WAYS]
+        median_seconds(calls, 2)
+        print_line(f"a merge of {case}", median_seconds(calls, repeats))
 
 
 def large_write(directory: Path, way: str, *, flat: bool) -> None:
@@ -277,7 +327,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         print(f"{'case':<36} {'  '.join(f'{way:>7}' for way in WAYS)}   ratios")
-        small_writes(Lake(directory, has_spark=True), 5 if asked.quick else 15, (10, 200, 1_000, 10_000))
+        lake = Lake(directory, has_spark=True)
+        small_writes(lake, 5 if asked.quick else 15, (10, 200, 1_000, 10_000))
+        merges(lake, 3 if asked.quick else 9)
         large_writes(directory)
         cold_processes(directory, 3 if asked.quick else 5)
 
