@@ -123,7 +123,7 @@ class Lake:
 
     def merge_by_ours(self, name: str, rows: Any) -> Callable[[], None]:
         """Return a function that merges by the IO manager."""
-        metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+        metadata: dict[str, Any] = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
         context = dg.build_output_context(asset_key=dg.AssetKey(name), resources={}, definition_metadata=metadata)
         return lambda: self.io_manager.handle_output(context, rows)
 

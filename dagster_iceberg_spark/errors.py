@@ -173,6 +173,11 @@ class RetryableError(IcebergSparkError):
 class CommitConflictError(RetryableError):
     """Another writer committed first."""
 
+    @classmethod
+    def to_plan_again(cls, action: str, subject: object, *, expected: str, found: str) -> Self:
+        """Build the error of a write that has to be planned again."""
+        return cls.refusing(action, str(subject), expected=expected, found=found, hint="run the asset again.")
+
 
 class ChangesConsumedError(RetryableError):
     """Another materialization of the asset has taken the changes that this one read; the next load reads on."""

@@ -148,12 +148,11 @@ def _commit(
     except ValueError as error:
         if _EXPIRED not in str(error):
             raise
-        raise _ExpiredStartError.refusing(
+        raise _ExpiredStartError.to_plan_again(
             "create a branch or tag of",
-            str(identifier),
+            identifier,
             expected="the snapshot that was there a moment ago",
             found="none of that id: it has expired",
-            hint="run the asset again.",
         ) from error
     except CommitFailedException as error:
         raise CommitConflictError.refusing(

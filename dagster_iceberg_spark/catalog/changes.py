@@ -83,7 +83,9 @@ def create_table(description: CatalogDescription, identifier: TableIdentifier, c
     except (TableAlreadyExistsError, CommitFailedException) as error:
         if isinstance(error, TableAlreadyExistsError) and find_table(description, identifier) is None:
             raise taken_name(identifier) from None
-        raise _conflict("create", identifier, "a free name", "a table that another writer has just created") from error
+        raise CommitConflictError.to_plan_again(
+            "create", identifier, expected="a free name", found="a table that another writer has just created"
+        ) from error
 
 
 def change_table(
@@ -102,18 +104,19 @@ def change_table(
             for change in others:
                 _stage(transaction, change)
         except ValueError as error:  # the table is not as it was when the write was planned
-            raise _conflict("prepare", identifier, "the columns and fields of a moment ago", str(error)) from error
+            raise CommitConflictError.to_plan_again(
+                "prepare", identifier, expected="the columns and fields of a moment ago", found=str(error)
+            ) from error
         requirements, staged = transaction._requirements, transaction._updates  # noqa: SLF001 - pyiceberg would retry
         if not commit_table(description, TableCommit(identifier, table, {}, requirements, staged)):
-            raise _conflict("prepare", identifier, "a table that nobody else changes", "a commit of another writer")
+            raise CommitConflictError.to_plan_again(
+                "prepare",
+                identifier,
+                expected="a table that no other writer changes",
+                found="a commit of another writer",
+            )
     left = [change for change in of_branches if not change_branch(description, identifier, change)]
     return [change for change in left if isinstance(change, CreateBranch)]
-
-
-def _conflict(action: str, identifier: TableIdentifier, expected: str, found: str) -> CommitConflictError:
-    return CommitConflictError.refusing(
-        action, str(identifier), expected=expected, found=found, hint="run the asset again."
-    )
 
 
 def _is_table(description: CatalogDescription, namespace: Sequence[str]) -> bool:

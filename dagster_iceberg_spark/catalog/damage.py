@@ -70,12 +70,11 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
     try:
         lock = call_catalog(description, partial(catalog.lock_creation, name), action=f"lock the namespace {name} in")
     except CommitFailedException as error:
-        raise CommitConflictError.refusing(
+        raise CommitConflictError.to_plan_again(
             "create",
             f"the namespace {name}",
             expected="the metastore's lock on it",
             found="that another writer holds it",
-            hint="run the asset again.",
         ) from error
     try:
         yield

@@ -9,7 +9,6 @@ import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -38,7 +37,7 @@ from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
-from dagster_iceberg_spark.catalog.files import data_manifests, description_of, entries_in
+from dagster_iceberg_spark.catalog.files import data_manifests, description_of, discard, entries_in
 from dagster_iceberg_spark.catalog.look import translated_answers
 from dagster_iceberg_spark.catalog.publication import move_of
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
@@ -107,13 +106,13 @@ def commit_data(
             a SQL catalog has lost its answer.
         CommitOutcomeUnknownError: There is no answer to the commit, which may be made still.
     """
-    uuid_before = table.metadata.table_uuid
+    uuid_before, conflict = table.metadata.table_uuid, partial(CommitConflictError.to_plan_again, "write", identifier)
     for retry in range(ATTEMPTS):
         if retry:
             wait_for_others(retry)
             table = table_to_commit_to(description, identifier, action="write")
         if table.metadata.table_uuid != uuid_before:
-            raise _conflict(identifier, "the table that was there a moment ago", "another table of its name")
+            raise conflict(expected="the table that was there a moment ago", found="another table of its name")
         with translated_answers(description, action=f"write the manifests of {identifier} in"):
             commit = _prepared(identifier, table, branch, change, properties, retention_days)
         try:
@@ -125,9 +124,8 @@ def commit_data(
         if is_made:
             return
         commit.discard()
-    raise _conflict(
-        identifier, f"a moment without other commits within {ATTEMPTS} attempts", "commits of other writers"
-    )
+    expected = f"a moment without other commits within {ATTEMPTS} attempts"
+    raise conflict(expected=expected, found="commits of other writers")
 
 
 def _is_unknown(error: BaseException | None) -> bool:
@@ -142,12 +140,6 @@ def _is_unknown(error: BaseException | None) -> bool:
     return isinstance(error, sent) or type(error).__name__ == "TTransportException"
 
 
-def _conflict(identifier: TableIdentifier, expected: str, found: str) -> CommitConflictError:
-    return CommitConflictError.refusing(
-        "write", str(identifier), expected=expected, found=found, hint="run the asset again."
-    )
-
-
 def _prepared(
     identifier: TableIdentifier,
     table: Table,
@@ -160,11 +152,11 @@ def _prepared(
     ref = table.metadata.refs.get(branch)
     head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
     head_id = None if head is None else head.snapshot_id
-    expected = change.only_upon
+    conflict, expected = partial(CommitConflictError.to_plan_again, "write", identifier), change.only_upon
     if expected is not None and head_id not in expected and not (None in expected and _is_empty(head)):
-        raise _conflict(identifier, "no rows of other writers since the rows were read", f"the snapshot {head_id}")
+        raise conflict(expected="no rows of other writers since the rows were read", found=f"snapshot {head_id}")
     if change.rewritten and head_id != change.read_at and _may_have_deletes(head):
-        raise _conflict(identifier, "files of which nobody has deleted rows since they were read", "deleted rows")
+        raise conflict(expected="files with the rows that were read", found="that another writer may have deleted some")
     files = _SnapshotFiles(table, head)
     try:
         snapshot = files.snapshot(identifier, change, properties)
@@ -249,15 +241,14 @@ class _SnapshotFiles:
 
     def delete(self) -> None:
         """Delete the files, which no snapshot of the table has."""
-        for path in self._paths:
-            with suppress(Exception):  # of any store; an orphan takes up space and does no other harm
-                self.table.io.delete(path)
+        discard(self.table.io, self._paths)
 
     def _kept_and_removed(
         self, identifier: TableIdentifier, change: DataChange
     ) -> tuple[list[ManifestFile], list[ManifestDataFile]]:
         """Return the manifests of the parent without files of the replaced rows, and these files."""
         kept, removed = list[ManifestFile](), list[ManifestDataFile]()
+        conflict = partial(CommitConflictError.to_plan_again, "write", identifier)
         manifests = [] if self.parent is None else self.parent.manifests(self.table.io)
         finder = None if change.replaced is None else _ReplacedFiles(self.table, change.replaced)
         for manifest in manifests:
@@ -276,7 +267,7 @@ class _SnapshotFiles:
             straddling = {path for path, found in held.items() if found == "some"} - change.rewritten
             if straddling:
                 others = f"{straddling.pop()}, which holds rows of other partitions too"
-                raise _conflict(identifier, "files of the replaced rows alone", others)
+                raise conflict(expected="files of the replaced rows alone", found=others)
             going = {path for path, found in held.items() if found != "none"}
             if not going:
                 kept.append(manifest)
@@ -284,7 +275,7 @@ class _SnapshotFiles:
             removed += [entry.data_file for entry in entries if entry.data_file.file_path in going]
             kept.append(self._rewritten(manifest, entries, going))
         if change.rewritten - {file.file_path for file in removed}:
-            raise _conflict(identifier, "the files whose rows were carried over", "that another writer has removed one")
+            raise conflict(expected="the files that are written again", found="that another writer has removed one")
         return kept, removed
 
     def _rewritten(self, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: set[str]) -> ManifestFile:

@@ -6,7 +6,6 @@ whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentatio
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from pyiceberg.table.update import (
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import is_in_current_form
+from dagster_iceberg_spark.catalog.files import discard
 from dagster_iceberg_spark.catalog.look import (
     call_catalog,
     known_table,
@@ -63,15 +63,12 @@ class StagedMetadata:
     outdated: tuple[str, ...] = ()
 
     def delete(self) -> None:
-        """Delete the new file. If this fails, it takes up space and does no other harm."""
-        with suppress(Exception):
-            self.io.delete(self.location)
+        """Delete the new file."""
+        discard(self.io, [self.location])
 
     def delete_outdated(self) -> None:
         """Delete the metadata files that the commit has made superfluous."""
-        for path in self.outdated:
-            with suppress(Exception):
-                self.io.delete(path)
+        discard(self.io, self.outdated)
 
 
 def stage(

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
@@ -140,6 +142,13 @@ def _all_files(table: Table, snapshot_id: int, described: Callable[[ManifestData
     """
     manifests = data_manifests(table, _known_snapshot(table, snapshot_id))
     return entries_in(table, manifests, lambda entry: described(entry.data_file))
+
+
+def discard(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that no table needs. One that cannot be deleted takes up space and does no other harm."""
+    for path in paths:
+        with suppress(Exception):  # of any store
+            io.delete(path)
 
 
 def data_manifests(table: Table, snapshot: PyIcebergSnapshot | None) -> list[ManifestFile]:

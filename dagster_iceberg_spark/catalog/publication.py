@@ -287,12 +287,11 @@ def file_changes(
         try:
             described = description_of(table, columns)
         except ValueError as error:  # another writer has renamed or dropped a column
-            raise CommitConflictError.refusing(
+            raise CommitConflictError.to_plan_again(
                 "publish",
-                str(state.identifier),
+                state.identifier,
                 expected=f"the columns {', '.join(columns)}, which the run is partitioned by",
                 found="none of that name: another writer has renamed or dropped one",
-                hint="run the asset again.",
             ) from error
         return {snapshot.snapshot_id: _changes_of(table, snapshot, described) for snapshot in snapshots}
 

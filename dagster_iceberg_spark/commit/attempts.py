@@ -99,12 +99,11 @@ class _Attempts:
         while state is not None and (found := self._find(state)) is not None:
             snapshot, is_adopted = found
             if snapshot.snapshot_id in rolled_back:
-                raise errors.CommitConflictError.refusing(
+                raise errors.CommitConflictError.to_plan_again(
                     "write",
                     self.request.subject,
                     expected=f"a history without snapshot {snapshot.snapshot_id}, which was rolled back",
                     found="the snapshot: the catalog still returns it",
-                    hint="run the asset again.",
                 )
             if outcome.is_intact(self.engine, self.request, state, snapshot):
                 return self._resume(state, snapshot, began, is_adopted=is_adopted)

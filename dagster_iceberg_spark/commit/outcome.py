@@ -112,12 +112,11 @@ def has_committed(engine: Engine, request: WriteRequest, known: frozenset[int]) 
     if state is None or not committed:
         return False
     if not is_intact(engine, request, state, committed[0]):
-        raise CommitConflictError.refusing(
+        raise CommitConflictError.to_plan_again(
             "write",
-            str(identifier),
+            identifier,
             expected="one answer to the commit",
             found="that the catalog committed it and answered that it had not",
-            hint="run the asset again.",
         )
     request.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
     return True

@@ -104,12 +104,11 @@ class StagedWrite:
         if isinstance(failure, ConfigurationError):
             state = look(self.engine.catalog, self.request.identifier)
             if state is not None and self.staging.branch not in state.refs:
-                raise CommitConflictError.refusing(
+                raise CommitConflictError.to_plan_again(
                     "stage",
-                    str(self.request.identifier),
+                    self.request.identifier,
                     expected=f"the staged branch {self.staging.branch!r} that was created before the write",
                     found="none: an expiry of snapshots or another writer has removed it",
-                    hint="run the asset again.",
                 )
 
     def _drop_branch(self) -> None:

@@ -91,12 +91,11 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
     except InvestigationError as error:
         if plan.create is None or not forget_unmade(session.catalog, plan.identifier):
             raise
-        raise CommitConflictError.refusing(
+        raise CommitConflictError.to_plan_again(
             "create",
-            str(plan.identifier),
+            plan.identifier,
             expected="one answer to its creation",
             found="that the catalog made it and answered that it was there already",
-            hint="run the asset again.",
         ) from error
 
 

@@ -35,6 +35,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.arrow.write.rows import size_of
+from dagster_iceberg_spark.catalog.files import discard
 from dagster_iceberg_spark.errors import EngineUnfitError
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
@@ -78,7 +79,7 @@ def _slim(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-@dataclass(slots=True)
+@dataclass
 class DataFiles:
     """Writes the data files of one snapshot.
 
@@ -93,6 +94,33 @@ class DataFiles:
     _id: uuid.UUID = field(default_factory=uuid.uuid4)
     _numbers: Iterator[int] = field(default_factory=count)
     paths: list[str] = field(default_factory=list)
+
+    @cached_property
+    def stored(self) -> Schema:
+        """The columns, as Spark names them in files."""
+        return sanitize_column_names(self.table.schema())
+
+    @cached_property
+    def parquet_schema(self) -> pa.Schema:
+        """The same columns in Arrow's types."""
+        return _arrow_schema(self.stored)
+
+    @cached_property
+    def parquet_options(self) -> dict[str, Any]:
+        """What the table's properties ask of Parquet files."""
+        options = _get_parquet_writer_kwargs(dict(self.properties))
+        if options["compression"].lower() not in _LEVELED:
+            options["compression_level"] = None  # Spark ignores the level; pyarrow would reject it
+        return {**options, "store_decimal_as_integer": True}
+
+    @cached_property
+    def statistics(self) -> dict[str, Any]:
+        """What pyiceberg needs for the statistics of a file."""
+        columns, paths = (
+            compute_statistics_plan(self.stored, dict(self.properties)),
+            parquet_path_to_id_mapping(self.stored),
+        )
+        return {"stats_columns": columns, "parquet_column_mapping": paths}
 
     def write(self, chunks: Iterator[pa.Table]) -> list[DataFile]:
         """Write the rows, which have the columns of `stored_schema`. Rows are held up to two chunks at a time."""
@@ -113,11 +141,7 @@ class DataFiles:
 
     def delete(self) -> None:
         """Delete the files, which no snapshot has."""
-        for path in self.paths:
-            try:
-                self.table.io.delete(path)
-            except Exception:  # noqa: BLE001, S112 - of any store; an orphan takes up space and does no harm
-                continue
+        discard(self.table.io, self.paths)
 
     def _split(self, rows: pa.Table) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
         """Yield the rows of each partition. Many rows without partitions are split, to be written in parallel."""
@@ -215,19 +239,15 @@ class _FileWriter:
     path: str
     stream: Any
     writer: parquet.ParquetWriter
-    schema: pa.Schema  # with the names that the file has
     nans: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def open(cls, files: DataFiles, key: PartitionKey | None) -> "_FileWriter":
         path = files.new_path(key)
         stream: Any = files.table.io.new_output(path).create(overwrite=True)
-        options = _get_parquet_writer_kwargs(dict(files.properties))
-        if options["compression"].lower() not in _LEVELED:
-            options["compression_level"] = None  # Spark ignores the level; pyarrow would reject it
-        schema = _arrow_schema(sanitize_column_names(files.table.schema()))  # as Spark names columns in files
-        writer = parquet.ParquetWriter(stream, schema, store_decimal_as_integer=True, **options)
-        return cls(files, key, path, stream, writer, schema)
+        return cls(
+            files, key, path, stream, parquet.ParquetWriter(stream, files.parquet_schema, **files.parquet_options)
+        )
 
     @property
     def size(self) -> int:
@@ -240,11 +260,10 @@ class _FileWriter:
             if item.type in _FLOATS:
                 field_id = int(item.metadata[b"PARQUET:field_id"])
                 self.nans[field_id] = self.nans.get(field_id, 0) + (pc.sum(pc.is_nan(values)).as_py() or 0)
-        if not rows.schema.equals(self.schema):
-            columns = [
-                _renamed(_whole(values), item.type) for item, values in zip(self.schema, rows.columns, strict=True)
-            ]
-            rows = pa.Table.from_arrays(columns, schema=self.schema)
+        schema = self.files.parquet_schema
+        if not rows.schema.equals(schema):
+            columns = [_renamed(_whole(values), item.type) for item, values in zip(schema, rows.columns, strict=True)]
+            rows = pa.Table.from_arrays(columns, schema=schema)
         self.writer.write_table(rows, row_group_size=_ROWS_OF_GROUP)
 
     def close(self) -> DataFile:
@@ -252,14 +271,9 @@ class _FileWriter:
         self.writer.close()
         size = self.size
         self.stream.close()
-        table, properties = self.files.table, dict(self.files.properties)
-        schema: Schema = sanitize_column_names(table.schema())
+        table, metadata = self.files.table, self.writer.writer.metadata
         try:
-            statistics = data_file_statistics_from_parquet_metadata(
-                parquet_metadata=self.writer.writer.metadata,
-                stats_columns=compute_statistics_plan(schema, properties),
-                parquet_column_mapping=parquet_path_to_id_mapping(schema),
-            )
+            statistics = data_file_statistics_from_parquet_metadata(metadata, **self.files.statistics)
         except (OverflowError, UnicodeDecodeError) as error:
             subject, reason = ".".join(table.name()), f"pyiceberg cannot compute the bounds of a data file ({error})"
             raise EngineUnfitError.because(subject, reason) from error

@@ -34,12 +34,11 @@ class Fitting:
         self._places = [_place(self._held.fields, wanted.name, self._held) for wanted in stored]
         left = [field.name for place, field in enumerate(self._held) if place not in self._places]
         if left:
-            raise CommitConflictError.refusing(
+            raise CommitConflictError.to_plan_again(
                 "write",
                 self._subject,
                 expected=f"the column {left[0]!r}, which was there when the write was planned",
                 found="none: another writer has dropped or renamed it",
-                hint="run the asset again.",
             )
 
     def fit(self, rows: pa.Table) -> pa.Table:

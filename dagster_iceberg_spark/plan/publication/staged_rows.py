@@ -33,7 +33,7 @@ from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
-_cannot_publish = partial(CommitConflictError.refusing, "publish")
+_cannot_publish = partial(CommitConflictError.to_plan_again, "publish")
 
 Publication: TypeAlias = Literal["fast-forward", "rebase"]
 
@@ -234,31 +234,26 @@ def _conflict(identifier: TableIdentifier, staging: Staging, snapshot: Snapshot)
     writer = f"run {run} of {summary.get(lineage.ASSET_KEY)}" if run else "another writer"
     partitions = f", partitions {keys}" if keys else ""
     return _cannot_publish(
-        str(identifier),
+        identifier,
         expected=f"the rows of this run in {staging.target!r} as they were when they were staged",
         found=f"snapshot {snapshot.snapshot_id} of {writer}{partitions}, which has added or removed some of them since",
-        hint="run the asset again.",
     )
 
 
 def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """The staged branch and its target have no common history, or the branch holds another writer's snapshot."""
     return _cannot_publish(
-        str(identifier),
+        identifier,
         expected=f"the staged branch {staging.branch!r} to hold one snapshot on top of a snapshot of "
         f"{staging.target!r}",
         found="another history: another writer has replaced the table, rolled it back or written to the branch",
-        hint="run the asset again.",
     )
 
 
 def concurrent_commit(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """Another writer has committed while the staged rows were being published."""
     return _cannot_publish(
-        str(identifier),
-        expected=f"{staging.target!r} as it was a moment ago",
-        found="a commit of another writer since",
-        hint="run the asset again.",
+        identifier, expected=f"{staging.target!r} as it was a moment ago", found="a commit of another writer since"
     )
 
 
@@ -268,13 +263,12 @@ class OvertakenError(CommitConflictError):
 
 def overtaken(identifier: TableIdentifier, target: str) -> OvertakenError:
     """Return the error for staged files that pyiceberg cannot commit on top of another writer's commit."""
-    return OvertakenError.refusing(
+    return OvertakenError.to_plan_again(
         "publish",
-        str(identifier),
+        identifier,
         expected=f"files that can be committed to {target!r}, which another writer has changed since they were staged",
         found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
         "compaction has rewritten",
-        hint="run the asset again.",
     )
 
 
@@ -388,7 +382,8 @@ def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapsh
     for read in reads:
         if read.kind is not None and published[read.snapshot_id or 0].is_moved:
             asset, source = staged.summary.get(ASSET_KEY, "the rows"), read.asset_key
-            raise _cannot_publish(
+            raise CommitConflictError.refusing(
+                "publish",
                 asset,
                 expected=f"no commits of others to {source}, whose changes it has read up to the staged snapshot",
                 found="some, which the asset would never read",

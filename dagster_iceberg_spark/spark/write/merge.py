@@ -126,12 +126,11 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     else:
         if action.base_snapshot_id is None:
             return None
-    raise CommitConflictError.refusing(
+    raise CommitConflictError.to_plan_again(
         "merge into",
-        str(plan.identifier),
+        plan.identifier,
         expected=f"the table as of snapshot {action.base_snapshot_id}, which the batch was compared with",
         found="that others have written since",
-        hint="run the asset again.",
     )
 
 

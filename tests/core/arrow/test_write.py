@@ -335,7 +335,6 @@ def test_rows_are_staged_for_a_release(lake: ArrowLake) -> None:
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        ({"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["v"]}, "it merges rows"),
         ({"iceberg/format_version": 3}, "format version 3"),
         ({"iceberg/partition_by": ["truncate(1, b)"]}, "does not truncate binary values"),
         ({"iceberg/table_properties": {"write.format.default": "orc"}}, "in the format orc"),
