@@ -100,15 +100,13 @@ def test_the_wheel_with_pandas_alone_writes_and_reads_without_pyspark(tmp_path: 
     wanted = f"dagster-iceberg-spark[pandas] @ {wheel.as_uri()}"
     run(*pip_install(python), "-c", constraints(tmp_path), wanted, cwd=tmp_path)
     assert "pyspark" not in run(sys.executable, "-m", "pip", "--python", python, "list", cwd=tmp_path)
-    page = (DOCS / "without-spark.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "readings.py").write_text(example, encoding="utf-8")
+    shutil.copy(DOCS / "examples" / "without_spark.py", tmp_path)
     home = tmp_path / "home"
     home.mkdir()
     printed = run(
-        *(venv / "bin" / "dagster", "asset", "materialize", "-f", "readings.py"),
-        *("--select", "readings", "--partition", "2024-03-31"),
+        *(venv / "bin" / "dagster", "asset", "materialize", "-f", "without_spark.py"),
+        *("--select", "temperatures", "--partition", "2024-03-31"),
         cwd=tmp_path,
         DAGSTER_HOME=str(home),
     )
-    assert re.search(r"Committed snapshot \d+ of weather\.readings: 24 rows added", printed)
+    assert re.search(r"Committed snapshot \d+ of weather\.temperatures: 24 rows added", printed)

@@ -45,9 +45,17 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("page", "example"), [("README.md", "quickstart.py"), ("docs/tutorial.md", "tutorial.py")])
-def test_the_first_example_is_the_file_that_runs(page: str, example: str) -> None:
-    assert python_blocks(CHECKOUT / page)[0] == (DOCS / "examples" / example).read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "examples"),
+    [
+        ("README.md", ["without_spark.py", "quickstart.py"]),
+        ("docs/tutorial.md", ["without_spark.py", "tutorial.py"]),
+        ("docs/without-spark.md", ["without_spark.py"]),
+    ],
+)
+def test_the_first_examples_are_the_files_that_run(page: str, examples: list[str]) -> None:
+    files = [(DOCS / "examples" / example).read_text(encoding="utf-8") for example in examples]
+    assert python_blocks(CHECKOUT / page)[: len(files)] == files
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
