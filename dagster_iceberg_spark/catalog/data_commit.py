@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from botocore.exceptions import BotoCoreError
 from pyiceberg.exceptions import CommitStateUnknownException
@@ -149,8 +149,7 @@ def _prepared(
     retention_days: int | None,
 ) -> TableCommit:
     """Write the manifests of the snapshot on top of the branch's head, and return its commit."""
-    ref = table.metadata.refs.get(branch)
-    head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
+    head = table.snapshot_by_name(branch)
     head_id = None if head is None else head.snapshot_id
     conflict, expected = partial(CommitConflictError.to_plan_again, "write", identifier), change.only_upon
     if expected is not None and head_id not in expected and not (None in expected and _is_empty(head)):
@@ -189,10 +188,10 @@ def _may_have_deletes(snapshot: Snapshot | None) -> bool:
 
 def straddling_files(table: Table, branch: str, replaced: BoundScope) -> dict[str, ManifestDataFile]:
     """Return the files of a branch that hold replaced rows and others, by path."""
-    ref = table.metadata.refs.get(branch)
-    head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
     finder = _ReplacedFiles(table, replaced)
-    manifests = [manifest for manifest in data_manifests(table, head) if finder.may_be_in(manifest)]
+    manifests = [
+        manifest for manifest in data_manifests(table, table.snapshot_by_name(branch)) if finder.may_be_in(manifest)
+    ]
     files = entries_in(table, manifests, lambda entry: entry.data_file)
     return {file.file_path: file for file in files if finder.held_by(file) == "some"}
 
@@ -325,7 +324,9 @@ class _SnapshotFiles:
             )
             or 0,
             merge_enabled=property_as_bool(
-                properties, TableProperties.MANIFEST_MERGE_ENABLED, default=_MERGES_BY_DEFAULT
+                properties,
+                TableProperties.MANIFEST_MERGE_ENABLED,
+                default=True,  # as in Iceberg's Java library
             ),
             snapshot_producer=self,  # type: ignore[arg-type]
         )
@@ -338,7 +339,7 @@ class _SnapshotFiles:
         metadata = self.table.metadata
         schema, specs = metadata.schema(), metadata.specs()
         counts = SnapshotSummaryCollector(
-            int(metadata.properties.get(TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, _PARTITION_SUMMARIES))
+            int(metadata.properties.get(TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, 0))
         )
         for file in change.added:
             counts.add_file(data_file=file, partition_spec=specs[change.spec_id], schema=schema)
@@ -377,11 +378,6 @@ class _SnapshotFiles:
         path = self.table.location_provider().new_metadata_location(name)
         self._paths.append(path)
         return path
-
-
-_MERGES_BY_DEFAULT: Final = True
-"""Iceberg's default of `commit.manifest-merge.enabled`; pyiceberg's is false."""
-_PARTITION_SUMMARIES: Final = 0
 
 
 class _ReplacedFiles:

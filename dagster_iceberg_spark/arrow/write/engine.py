@@ -261,9 +261,8 @@ class _CarriedRows:
         self._table, self._plan, self._limit = table, plan, limit
         files = straddling_files(table, plan.branch, plan.owned) if plan.carries_over else {}
         self.paths = frozenset(files)
-        ref = table.metadata.refs.get(plan.branch)
-        self._head = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
-        self.read_at = None if ref is None else ref.snapshot_id
+        head = table.snapshot_by_name(plan.branch)
+        self.read_at = None if head is None else head.snapshot_id
 
     def chunks(self) -> Iterator[pa.Table]:
         """Yield the rows, in the table's columns.
@@ -271,12 +270,12 @@ class _CarriedRows:
         Raises:
             EngineUnfitError: There are more of them than Arrow may hold.
         """
-        if not self.paths or self._head is None:
+        if not self.paths:
             return
         table, schema = self._table, self._table.schema()
         fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan, are_stored=True)
         owned = RowFilter(self._plan.owned.predicate(), schema)
-        scan = table.scan(snapshot_id=self._head.snapshot_id)
+        scan = table.scan(snapshot_id=self.read_at)
         refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
         tasks = [task for task in readable_files(scan.plan_files, refuse) if task.file.file_path in self.paths]
         read = 0
