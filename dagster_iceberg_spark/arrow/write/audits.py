@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 
 from dagster_iceberg_spark.arrow.scan import batches_of, readable_files
 from dagster_iceberg_spark.arrow.write.files import slim
-from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
+from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.expressions import expression_of

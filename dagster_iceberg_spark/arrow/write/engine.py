@@ -21,9 +21,9 @@ from dagster_iceberg_spark.arrow.scan import batches_of, readable_files
 from dagster_iceberg_spark.arrow.write.audits import ArrowAudits, refuse_unfit
 from dagster_iceberg_spark.arrow.write.files import DataFiles, as_numbers, slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
-from dagster_iceberg_spark.arrow.write.merge import Merging
-from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
+from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
+from dagster_iceberg_spark.arrow.write.upsert import Merging
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark.arrow.scan import batches_by_file
-from dagster_iceberg_spark.arrow.write import merge
+from dagster_iceberg_spark.arrow.write import upsert
 from dagster_iceberg_spark.assets import engines
 from dagster_iceberg_spark.catalog import data_commit
 from tests.core.arrow.test_write import DAY, day, failure, once
@@ -147,7 +147,7 @@ def test_a_merge_into_large_files_is_left_to_spark(lake: ArrowLake, monkeypatch:
 
 
 def test_files_are_found_by_the_range_of_many_keys(lake: ArrowLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "MAXIMUM_LISTED_KEYS", 2)
+    monkeypatch.setattr(upsert, "MAXIMUM_LISTED_KEYS", 2)
     for first in (0, 10, 20):
         lake.write(pa.table({"id": range(first, first + 10), "name": ["a"] * 10}), metadata=MERGE)
     read = list[int]()
@@ -156,7 +156,7 @@ def test_files_are_found_by_the_range_of_many_keys(lake: ArrowLake, monkeypatch:
         read.append(len(tasks))
         return batches_by_file(scan, io, tasks)
 
-    monkeypatch.setattr(merge, "batches_by_file", counted)
+    monkeypatch.setattr(upsert, "batches_by_file", counted)
     lake.write(pa.table({"id": [12, 13, 14], "name": ["b", "b", "b"]}), metadata=MERGE)
     assert read == [1, 1], "the keys of one file, and then its rows"
     assert lake.rows("name").count("b") == 3

@@ -17,7 +17,7 @@ from pyiceberg.table import ALWAYS_TRUE, FileScanTask, Table
 from dagster_iceberg_spark.arrow.scan import batches_by_file, readable_files
 from dagster_iceberg_spark.arrow.write.files import slim, stored_schema
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
-from dagster_iceberg_spark.arrow.write.row_filter import RowFilter
+from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.errors import EngineUnfitError
