@@ -15,13 +15,18 @@ CRASHES = int(os.environ.get("CRASHES", "60"))
 
 
 @pytest.mark.full
-@pytest.mark.sample(14)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(
     ("disposition", "point"),
     [
         *(("append", point) for point in ARROW_POINTS),
         # What is recorded may be replaced again.
-        *(("replace", point) for point in ARROW_POINTS if point != "after the materialization"),
+        *(
+            (disposition, point)
+            for disposition in ("replace", "merge")
+            for point in ARROW_POINTS
+            if point != "after the materialization"
+        ),
     ],
 )
 def test_a_killed_run_that_is_executed_again_commits_once(tmp_path: Path, point: str, disposition: str) -> None:
@@ -38,7 +43,7 @@ def test_a_run_that_is_killed_at_any_time_commits_once(tmp_path: Path) -> None:
     for number in range(CRASHES):
         directory = tmp_path / str(number)
         directory.mkdir()
-        disposition = random.choice(["append", "replace", "overwrite_partitions"])
+        disposition = random.choice(["append", "replace", "overwrite_partitions", "merge"])
         crash = Crash(
             str(directory), point="at some time", seconds=random.uniform(0, 0.4), disposition=disposition, by_arrow=True
         )
