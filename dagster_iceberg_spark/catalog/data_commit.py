@@ -46,6 +46,7 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Partitions
 from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 _Evaluator: TypeAlias = Any
 
@@ -62,6 +63,7 @@ class DataChange:
         read_at: The snapshot at which these rows were read.
         only_upon: The snapshots of which one must be the head of the branch, or None if any may be. None among them
             stands for no snapshot, or one without files.
+        begins_branch: Whether the branch does not exist yet. Otherwise it does, except for `main`.
     """
 
     added: Sequence[ManifestDataFile]
@@ -70,6 +72,7 @@ class DataChange:
     rewritten: frozenset[str] = frozenset()
     read_at: int | None = None
     only_upon: tuple[int | None, ...] | None = None
+    begins_branch: bool = False
 
     @property
     def operation(self) -> Operation:
@@ -152,6 +155,8 @@ def _prepared(
     head = table.snapshot_by_name(branch)
     head_id = None if head is None else head.snapshot_id
     conflict, expected = partial(CommitConflictError.to_plan_again, "write", identifier), change.only_upon
+    if head is None and branch != MAIN_BRANCH and not change.begins_branch:
+        raise conflict(expected=f"the branch {branch!r}", found="that another writer has dropped it")
     if expected is not None and head_id not in expected and not (None in expected and _is_empty(head)):
         raise conflict(expected="no rows of other writers since the rows were read", found=f"snapshot {head_id}")
     if change.rewritten and head_id != change.read_at and _may_have_deletes(head):

@@ -231,7 +231,7 @@ class ArrowEngine:
         if main is not None:
             change_branch(self.catalog, identifier, replace(branch, snapshot_id=main.snapshot_id))
             return
-        empty = DataChange((), table.metadata.default_spec_id, only_upon=(None,))
+        empty = DataChange((), table.metadata.default_spec_id, only_upon=(None,), begins_branch=True)
         commit_data(self.catalog, identifier, branch.name, empty, {}, table=table, retention_days=branch.retention_days)
 
     def _properties(self, plan: WritePlan, table: Table) -> Mapping[str, str]:

@@ -439,6 +439,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
     assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])
 
 
+@pytest.mark.by_spark
 @pytest.mark.full
 def test_an_outage_during_the_analysis_of_audits_does_not_switch_them_off(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
