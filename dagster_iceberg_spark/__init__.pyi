@@ -19,6 +19,7 @@ from .errors import (
     EngineUnfitError,
     IcebergSparkError,
     InvestigationError,
+    JobFailedError,
     MergeKeyError,
     MetadataKeyError,
     MirrorFailedError,
@@ -48,12 +49,14 @@ from .features.maintenance.options import MaintenancePolicy
 from .features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
 from .features.mirror.config import DuckLakeMirror
 from .features.mirror.mirrors import build_mirror_checks
+from .features.pipes.launch import IcebergPipes
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
 from .features.watching.changed_partitions import build_changed_partitions_sensor
 from .features.watching.table_sensor import build_table_sensor, foreign_table
 from .io_manager import IcebergPySparkIOManager
 from .metadata import metadata_for_table
+from .plan.read.read_plan import ReadPlan
 from .resource import IcebergSparkResource
 
 __all__ = [
@@ -83,12 +86,14 @@ __all__ = [
     "HadoopStore",
     "HiveCatalog",
     "IcebergLakeComponent",
+    "IcebergPipes",
     "IcebergPySparkIOManager",
     "IcebergSparkError",
     "IcebergSparkResource",
     "IcebergTablesComponent",
     "InMemoryCatalog",
     "InvestigationError",
+    "JobFailedError",
     "Maintenance",
     "MaintenancePolicy",
     "MergeKeyError",
@@ -102,6 +107,7 @@ __all__ = [
     "OutputTypeError",
     "PartitioningError",
     "PrometheusMetrics",
+    "ReadPlan",
     "ReplayFailedError",
     "RestCatalog",
     "RetryableError",

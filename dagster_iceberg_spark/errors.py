@@ -160,6 +160,12 @@ class UnauditedReleaseError(IcebergSparkError, RuntimeError):
     """A blocking check of an asset has not passed on the rows that a release would publish."""
 
 
+class JobFailedError(IcebergSparkError, RuntimeError):
+    """A job that runs elsewhere has committed no snapshot of its output."""
+
+    allows_retries = True
+
+
 class ReplayFailedError(IcebergSparkError, RuntimeError):
     """A step of the run that is replayed has failed."""
 

@@ -49,6 +49,7 @@ _FEATURES: Final = (
     Feature("maintenance", commands=("health", "maintain"), options="MaintenanceOptions"),
     Feature("metrics"),
     Feature("mirror", commands=("mirror",), options="MirrorOptions", result_keys=("iceberg/mirror_state",)),
+    Feature("pipes"),
     Feature("releases", commands=("branches", "env", "undo"), findings="release_asset.check_releases"),
     Feature("watching"),
 )

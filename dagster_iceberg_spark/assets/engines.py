@@ -1,10 +1,11 @@
 """Chooses the engine that commits an output: Spark for its DataFrames, Arrow for other rows where it can."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
 from dagster_iceberg_spark.errors import EngineUnfitError
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dagster_iceberg_spark.arrow.write.rows import HeldRows
+    from dagster_iceberg_spark.catalog.audits import AuditedRows
+    from dagster_iceberg_spark.table.audit import Audit, AuditResult
 
 _SPARK: str = "pyspark."
 
@@ -48,6 +51,8 @@ def commit_output(
     Raises:
         EngineUnfitError: The asset asks for Arrow, which cannot write it.
     """
+    if isinstance(obj, WrittenElsewhere):
+        return _by_another_process(catalog, request, obj)
     engine = request.table.options.engine
     is_of_spark = any(kind.__module__.startswith(_SPARK) for kind in type(obj).__mro__)
     if is_of_spark and engine == "arrow":
@@ -97,6 +102,17 @@ def _by_arrow(
     is_case_sensitive = spark.is_case_sensitive
     commit = commit_rows(catalog, request, rows, is_case_sensitive=is_case_sensitive, carried_bytes=carried_bytes)
     return Written(commit, None, is_returned=False, columns=tuple(rows.schema.names), left_out=left_out)
+
+
+def _by_another_process(catalog: CatalogDescription, request: WriteRequest, written: WrittenElsewhere) -> Written:
+    from dagster_iceberg_spark.arrow.write.audits import ArrowAudits
+    from dagster_iceberg_spark.commit.elsewhere import adopt
+
+    def scan(audits: "Sequence[Audit]", rows: "AuditedRows") -> "dict[str, AuditResult]":
+        return ArrowAudits(catalog, tuple(audits), rows.columns).scan(audits, rows)
+
+    commit = adopt(catalog, request, written, scan)
+    return Written(commit, None, is_returned=False, columns=commit.schema.names, left_out=())
 
 
 def _by_spark(spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any) -> Written:

@@ -216,6 +216,8 @@ class InputLoader:
         )
 
     def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
+        if self._annotation is ReadPlan:
+            return dict(plans)
         if self._input_type is not None:
             return arrow_reader.read(
                 self.spark.catalog_description, plans, self._input_type, self._arrow, self._on_planned

@@ -34,13 +34,15 @@ from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, Snapshot, Ta
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 
-def materialize(engine: Engine, request: WriteRequest) -> Commit:
+def materialize(engine: Engine, request: WriteRequest, *, known: frozenset[int] | None = None) -> Commit:
     """Commit the engine's rows as exactly one snapshot, or adopt an existing one.
+
+    `known` are the snapshots that existed before the write began, or None if it begins now.
 
     `CatalogUnavailableError` means that, as far as the package can determine, nothing is committed. The next attempt
     searches for the token again.
     """
-    attempts, limits = _Attempts(engine, request), request.limits
+    attempts, limits = _Attempts(engine, request, known=known), request.limits
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(_can_be_planned_again),
         stop=lambda state: attempts.count >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
@@ -90,11 +92,10 @@ class _Attempts:
         self.number += 1
         began = time.time()
         state = self._look()
-        if self.known is None:
+        if self.staged is None:
             self.staged = StagedWrite.of(self.engine, self.request, state)
-            self.known = (
-                frozenset(state.snapshots) if state else frozenset[int]()
-            )  # last: the line above may be retried
+        if self.known is None:
+            self.known = frozenset(state.snapshots) if state else frozenset[int]()
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
             snapshot, is_adopted = found
@@ -139,6 +140,7 @@ class _Attempts:
         request = self.request
         committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
+            adoption.refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
             return committed[0], False
         for branch, candidates in request.searched_branches:
             decided = adoption.decide_adoption(

@@ -9,7 +9,18 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAMED = re.compile(r"^docs/(?P<page>\w+)\.md: (?P<sections>.+)$", re.MULTILINE)
-PAGES = ("components", "environments", "lineage", "maintenance", "metrics", "mirror", "releases", "undo", "watching")
+PAGES = (
+    "components",
+    "environments",
+    "lineage",
+    "maintenance",
+    "metrics",
+    "mirror",
+    "pipes",
+    "releases",
+    "undo",
+    "watching",
+)
 
 
 @cache

@@ -1,0 +1,194 @@
+"""What a job must know and what it reports, as JSON. Both sides need the same version of the package."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, Final
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
+from dagster_iceberg_spark.distribution import PACKAGE_VERSION
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableRequest, TokenCandidate, WriteRequest
+from dagster_iceberg_spark.table.audit import AuditResult
+from dagster_iceberg_spark.table.lineage import Materialization
+
+EXTRAS: Final = "dagster_iceberg_spark"
+"""The key of the document in the extras of Dagster Pipes, and of the job's report in its messages."""
+_KIND: Final = "="
+_PACKAGE: Final = __name__.partition(".")[0]
+_ROOMS: Final = (f"{_PACKAGE}.plan.", f"{_PACKAGE}.table.", __name__)
+"""Where the classes stand that a document may name."""
+_TEXTS: Final[Mapping[str, tuple[type, Any, Any]]] = {
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "decimal": (Decimal, str, Decimal),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """The part of a write request that a job needs."""
+
+    table: TableRequest
+    materialization: Materialization
+    candidates: tuple[TokenCandidate, ...]
+    limits: RetryLimits
+    audit_samples: int
+
+    @classmethod
+    def of(cls, request: WriteRequest) -> "JobOutput":
+        """Return the part of a request."""
+        return cls(request.table, request.materialization, request.candidates, request.limits, request.audit_samples)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCatalog:
+    """A catalog without its secrets.
+
+    Args:
+        left_out: The names of the properties of pyiceberg that hold secrets.
+    """
+
+    name: str
+    kind: str
+    endpoint: str
+    spark_properties: Mapping[str, str]
+    pyiceberg_properties: Mapping[str, Any]
+    packages: tuple[str, ...]
+    warehouse: str | None
+    has_transactions: bool
+    left_out: tuple[str, ...]
+
+    @classmethod
+    def of(cls, catalog: CatalogDescription) -> "JobCatalog":
+        """Return the catalog without its secrets."""
+        given = catalog.pyiceberg_properties
+        shown = {key: value for key, value in given.items() if not _is_secret(catalog, key, value)}
+        return cls(
+            name=catalog.name,
+            kind=catalog.kind,
+            endpoint=catalog.endpoint,
+            spark_properties=dict(catalog.spark_properties),
+            pyiceberg_properties=shown,
+            packages=catalog.packages,
+            warehouse=catalog.warehouse,
+            has_transactions=catalog.has_transactions,
+            left_out=tuple(sorted({*catalog.spark_secrets, *(given.keys() - shown.keys())})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobDocument:
+    """What a job must know: the catalog, its inputs and its outputs by name."""
+
+    catalog: JobCatalog
+    inputs: Mapping[str, ReadPlan]
+    outputs: Mapping[str, JobOutput]
+
+    def extras(self) -> dict[str, Any]:
+        """Return the document as extras of Dagster Pipes, with a part for jobs that do not use this package."""
+        written = {
+            name: {
+                "table": str(output.table.identifier),
+                "branch": output.table.branch,
+                "write_disposition": output.materialization.write_disposition,
+                "partitions": list(output.materialization.scope.keys),
+                "summary": dict(output.materialization.properties()),
+            }
+            for name, output in self.outputs.items()
+        }
+        read = {
+            name: {"table": str(plan.identifier), "snapshot_id": plan.snapshot_id, "columns": list(plan.columns)}
+            for name, plan in self.inputs.items()
+        }
+        shown = {"catalog": self.catalog.name, "inputs": read, "outputs": written}
+        return {EXTRAS: {"version": PACKAGE_VERSION, **shown, "document": encode(self)}}
+
+
+def read_document(extras: Mapping[str, Any]) -> JobDocument:
+    """Return the document in the extras of a job.
+
+    Raises:
+        ConfigurationError: There is none, or another version of the package has written it.
+    """
+    given = extras.get(EXTRAS)
+    if given is None:
+        raise ConfigurationError.refusing(
+            "open",
+            "the tables of the job",
+            expected=f"the extra {EXTRAS!r}, which `IcebergPipes.run` sends",
+            found=f"the extras {', '.join(sorted(extras)) or 'none'}",
+            hint="launch the job with `IcebergPipes.run`.",
+        )
+    if given.get("version") != PACKAGE_VERSION:
+        raise ConfigurationError.refusing(
+            "open",
+            "the tables of the job",
+            expected=f"version {given.get('version')} of dagster-iceberg-spark, which the code location has",
+            found=f"version {PACKAGE_VERSION} in the environment of the job",
+            hint="install the same version on both sides.",
+        )
+    document: JobDocument = decode(given["document"])
+    return document
+
+
+def report_of(audits: Mapping[str, AuditResult]) -> dict[str, Any]:
+    """Return the message in which a job reports the results of audits."""
+    return {EXTRAS: encode(dict(audits))}
+
+
+def audits_in(messages: Any) -> dict[str, AuditResult]:
+    """Return the results of audits in the messages of a job."""
+    found = [message[EXTRAS] for message in messages if isinstance(message, Mapping) and EXTRAS in message]
+    return {name: result for message in found for name, result in decode(message).items()}
+
+
+def encode(value: Any) -> Any:
+    """Return a value of the plan or of the vocabulary as JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [encode(item) for item in value]
+    if isinstance(value, tuple | frozenset):
+        return {_KIND: type(value).__name__, "items": [encode(item) for item in value]}
+    if isinstance(value, Mapping):
+        return {_KIND: "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
+    for kind, (type_of, text_of, _) in _TEXTS.items():
+        if isinstance(value, type_of):
+            return {_KIND: kind, "text": text_of(value)}
+    if is_dataclass(value) and type(value).__module__.startswith(_ROOMS):
+        kept = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
+        return {_KIND: f"{type(value).__module__}:{type(value).__qualname__}", "fields": kept}
+    raise TypeError(type(value))
+
+
+def decode(value: Any) -> Any:
+    """Return the value that `encode` has encoded. No other classes than those of the plan are loaded."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    kind = value[_KIND]
+    if kind in _TEXTS:
+        return _TEXTS[kind][2](value["text"])
+    if kind == "dict":
+        return {decode(key): decode(item) for key, item in value["items"]}
+    if kind in ("tuple", "frozenset"):
+        return (tuple if kind == "tuple" else frozenset)(map(decode, value["items"]))
+    module, _, name = kind.partition(":")
+    if not module.startswith(_ROOMS):
+        raise TypeError(kind)
+    found = getattr(import_module(module), name)
+    if not is_dataclass(found):
+        raise TypeError(kind)
+    made: Any = found
+    return made(**{key: decode(item) for key, item in value["fields"].items()})
+
+
+def _is_secret(catalog: CatalogDescription, key: str, value: Any) -> bool:
+    text = str(value)
+    return holds_secret(key) or catalog.redact(text) != text

@@ -1,0 +1,75 @@
+"""Launches a job through any client of Dagster Pipes, with what its tables need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.assets.asking import output_facts
+from dagster_iceberg_spark.assets.dagster_private.context import output_context_of
+from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.catalog.description import first_line
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
+from dagster_iceberg_spark.commit.outcome import committed_snapshots
+from dagster_iceberg_spark.features.pipes.document import JobCatalog, JobDocument, JobOutput, audits_in
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
+
+
+class IcebergPipes(dg.ConfigurableResource[None]):
+    """Launches jobs that write the tables of assets.
+
+    Example:
+        ```python
+        @dg.asset(io_manager_key="iceberg")
+        def daily(context, pipes: dg.PipesSubprocessClient, lake: IcebergPipes, orders: ReadPlan):
+            return lake.run(context, pipes, inputs={"orders": orders}, command=["spark-submit", "job.py"])
+        ```
+    """
+
+    iceberg: dg.ResourceDependency[TableIOManager]
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        client: dg.PipesClient,
+        *,
+        inputs: Mapping[str, ReadPlan] | None = None,
+        output: str = "result",
+        extras: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> dg.Output[WrittenElsewhere]:
+        """Launch a job, and wait until it has ended. Return what the asset has to return.
+
+        The IO manager then looks for the snapshot that the job has committed. Without a snapshot, the step fails, also
+        if the job has ended without an error.
+
+        Args:
+            context: The context of the asset.
+            client: The client that launches the job, such as `PipesSubprocessClient` or that of EMR.
+            inputs: The inputs of the asset that the job reads, by the names that the job uses. Annotate them as
+                `ReadPlan` in the asset's function.
+            output: The name of the output that the job writes.
+            extras: Further extras for the job.
+            options: Further arguments of the client's `run`, such as `command`.
+
+        Raises:
+            IcebergSparkError: The configuration is wrong. No job is launched.
+        """
+        context.set_requires_typed_event_stream(error_message="Return what `IcebergPipes.run` returns.")
+        facts = output_facts(output_context_of(context, output))
+        catalog, request = self.iceberg.write_request_of(facts)
+        state = look(catalog, request.identifier)
+        known = frozenset[int]() if request.candidates or state is None else frozenset(state.snapshots)
+        if committed_snapshots(state, request, known):
+            context.log.info(f"The job of an earlier attempt has committed {request.subject}: none is launched.")
+            return dg.Output(WrittenElsewhere("no job was launched", known=known), output)
+        document = JobDocument(JobCatalog.of(catalog), dict(inputs or {}), {output: JobOutput.of(request)})
+        try:
+            done = client.run(context=context, extras={**(extras or {}), **document.extras()}, **options)
+        except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
+            found = f"the job has ended with an error: {first_line(error)}"
+            context.log.warning(f"{request.subject}: {found}")
+            return dg.Output(WrittenElsewhere(found, error, known=known), output)
+        audits = audits_in(done.get_custom_messages())
+        return dg.Output(WrittenElsewhere("the job has ended without an error", audits=audits, known=known), output)
