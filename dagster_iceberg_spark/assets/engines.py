@@ -2,13 +2,12 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
 from dagster_iceberg_spark.errors import EngineUnfitError
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.schema import fold
 from dagster_iceberg_spark.table.snapshot import Commit
 from dagster_iceberg_spark.versions import installed_pyspark
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from dagster_iceberg_spark.arrow.write.rows import HeldRows
     from dagster_iceberg_spark.catalog.audits import AuditedRows
+    from dagster_iceberg_spark.spark.session.session import IcebergSession
     from dagster_iceberg_spark.table.audit import Audit, AuditResult
 
 _SPARK: str = "pyspark."
@@ -41,9 +41,23 @@ class Written:
     left_out: tuple[str, ...]
 
 
-def commit_output(
-    spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any, *, arrow_bytes: int
-) -> Written:
+class Engines(Protocol):
+    """What writes rows: Arrow with a catalog, or Spark with a session. `IcebergSparkResource` is one."""
+
+    @property
+    def catalog_description(self) -> CatalogDescription:
+        """The catalog."""
+
+    @property
+    def iceberg_session(self) -> "IcebergSession":
+        """The session, which is opened when it is needed."""
+
+    @property
+    def is_case_sensitive(self) -> bool:
+        """Whether names of columns are compared with their case. This opens no session."""
+
+
+def commit_output(engines: Engines, request: WriteRequest, obj: Any, *, arrow_bytes: int) -> Written:
     """Commit what an asset has returned as exactly one snapshot, or adopt an existing one.
 
     Rows of other libraries are written by Arrow, unless they need Spark, or have more than `arrow_bytes` bytes.
@@ -52,13 +66,13 @@ def commit_output(
         EngineUnfitError: The asset asks for Arrow, which cannot write it.
     """
     if isinstance(obj, WrittenElsewhere):
-        return _by_another_process(catalog, request, obj)
+        return _by_another_process(engines.catalog_description, request, obj)
     engine = request.table.options.engine
     is_of_spark = any(kind.__module__.startswith(_SPARK) for kind in type(obj).__mro__)
     if is_of_spark and engine == "arrow":
         raise EngineUnfitError.because(request.subject, "the asset has returned a DataFrame of Spark")
     if is_of_spark or engine == "spark":
-        return _by_spark(spark, catalog, request, obj)
+        return _by_spark(engines, request, obj)
     from dagster_iceberg_spark.arrow.outputs import arrow_rows, unknown_output
     from dagster_iceberg_spark.arrow.write.rows import HeldRows
 
@@ -69,7 +83,7 @@ def commit_output(
     try:
         if engine == "auto" and rows.exceeds:
             raise EngineUnfitError.because(request.subject, f"its rows have more than {arrow_bytes >> 20} MB")
-        return _by_arrow(spark, catalog, request, rows, carried_bytes=arrow_bytes if engine == "auto" else None)
+        return _by_arrow(engines, request, rows, carried_bytes=arrow_bytes if engine == "auto" else None)
     except EngineUnfitError as error:
         if engine == "arrow":
             raise
@@ -82,24 +96,18 @@ def commit_output(
                 hint="run `pip install 'dagster-iceberg-spark[classic]'`.",
             ) from None
         request.report(f"Spark writes {request.subject}: {error.reason}.")
-        return _by_spark(spark, catalog, request, _as_given(rows, obj))
+        return _by_spark(engines, request, _as_given(rows, obj))
     finally:
         rows.close()
 
 
-def _by_arrow(
-    spark: IcebergSparkResource,
-    catalog: CatalogDescription,
-    request: WriteRequest,
-    rows: "HeldRows",
-    *,
-    carried_bytes: int | None,
-) -> Written:
+def _by_arrow(engines: Engines, request: WriteRequest, rows: "HeldRows", *, carried_bytes: int | None) -> Written:
     from dagster_iceberg_spark.arrow.write.engine import commit_rows
 
+    catalog = engines.catalog_description
     left_out = _new_columns(catalog, request, rows.given.names)
     rows.left_out = left_out
-    is_case_sensitive = spark.is_case_sensitive
+    is_case_sensitive = engines.is_case_sensitive
     commit = commit_rows(catalog, request, rows, is_case_sensitive=is_case_sensitive, carried_bytes=carried_bytes)
     return Written(commit, None, is_returned=False, columns=tuple(rows.schema.names), left_out=left_out)
 
@@ -115,15 +123,15 @@ def _by_another_process(catalog: CatalogDescription, request: WriteRequest, writ
     return Written(commit, None, is_returned=False, columns=commit.schema.names, left_out=())
 
 
-def _by_spark(spark: IcebergSparkResource, catalog: CatalogDescription, request: WriteRequest, obj: Any) -> Written:
-    require_pyspark()
+def _by_spark(engines: Engines, request: WriteRequest, obj: Any) -> Written:
+    session = engines.iceberg_session  # says what to install if there is no pyspark
     from dagster_iceberg_spark.spark.read.frames import frame_to_write
     from dagster_iceberg_spark.spark.write.engine import commit_frame
 
-    with frame_to_write(obj, lambda: spark.iceberg_session, subject=request.subject) as given:
-        left_out = _new_columns(catalog, request, given.columns)
+    with frame_to_write(obj, lambda: session, subject=request.subject) as given:
+        left_out = _new_columns(session.catalog, request, given.columns)
         frame = given.drop(*left_out) if left_out else given
-        commit = commit_frame(spark.iceberg_session, request, frame)
+        commit = commit_frame(session, request, frame)
         return Written(commit, frame, given is obj, tuple(frame.columns), left_out)
 
 

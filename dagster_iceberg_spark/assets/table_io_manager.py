@@ -230,7 +230,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             for observer in observers:
                 observer.planned(table)
             with _observed_failures(observers, table), recorded_failures(context):
-                written = commit_output(self.spark, catalog, request, obj, arrow_bytes=self.arrow_bytes)
+                written = commit_output(self.spark, request, obj, arrow_bytes=self.arrow_bytes)
                 commit = written.commit
                 write = ObservedWrite(context, table, request, written)
                 reported = report_write(observers, write)

@@ -142,7 +142,7 @@ def test_an_executor_killed_after_a_checkpoint_costs_no_rows(
 def test_an_executor_killed_while_a_stream_arrives_costs_no_rows(
     lake: Lake, cluster: SparkCluster, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @dg.asset(io_manager_key="iceberg")
+    @dg.asset(io_manager_key="iceberg", metadata={"iceberg/engine": "spark"})
     def t() -> pa.RecordBatchReader:
         batches = [
             pa.record_batch({"id": pa.array(range(n * 10, n * 10 + 10)), "v": ["x" * 400_000] * 10}) for n in range(10)

@@ -83,11 +83,13 @@ class JobCatalog:
 
 @dataclass(frozen=True, slots=True)
 class JobDocument:
-    """What a job must know: the catalog, its inputs and its outputs by name."""
+    """What a job must know: the catalog, its inputs and its outputs by name, and how Arrow writes."""
 
     catalog: JobCatalog
     inputs: Mapping[str, ReadPlan]
     outputs: Mapping[str, JobOutput]
+    arrow_bytes: int
+    is_case_sensitive: bool
 
     def extras(self) -> dict[str, Any]:
         """Return the document as extras of Dagster Pipes, with a part for jobs that do not use this package."""

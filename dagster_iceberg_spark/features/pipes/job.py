@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagster_pipes import PipesContext, open_dagster_pipes
 
 from dagster_iceberg_spark.arrow import reader
+from dagster_iceberg_spark.assets.engines import commit_output
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError, ConfigurationError
 from dagster_iceberg_spark.features.pipes.document import JobDocument, JobOutput, read_document, report_of
@@ -69,12 +70,12 @@ class IcebergJob:
         if as_type == _SPARK_FRAME:
             from dagster_iceberg_spark.spark.read import frames
 
-            return frames.read(self.session, plan)
+            return frames.read(self.iceberg_session, plan)
         kind = reader.input_type_of(as_type)
         if kind is None:
             known = ", ".join([_SPARK_FRAME, *(known.path for known in reader.INPUT_TYPES)])
             raise ConfigurationError.refusing("load", f"the input {name!r}", expected=f"one of {known}", found=as_type)
-        return reader.read(self._catalog, {"": plan}, kind, self._changelog)[""]
+        return reader.read(self.catalog_description, {"": plan}, kind, self._changelog)[""]
 
     def write(self, rows: Any, output: str = "result") -> "Commit":
         """Commit the rows as exactly one snapshot of the output's table, or adopt the one of an earlier attempt.
@@ -89,22 +90,16 @@ class IcebergJob:
         """
         request = self._request(_named(self._document.outputs, output, "output"))
         try:
-            commit = self._commit(request, rows)
+            written = commit_output(self, request, rows, arrow_bytes=self._document.arrow_bytes)
         except AuditFailedError as error:
             self.pipes.report_custom_message(report_of({result.audit.name: result for result in error.results}))
             raise
-        self.pipes.report_custom_message(report_of({result.audit.name: result for result in commit.audits}))
-        return commit
+        self.pipes.report_custom_message(report_of({result.audit.name: result for result in written.commit.audits}))
+        return written.commit
 
     @cached_property
-    def session(self) -> "IcebergSession":
-        """The session of the job, with the catalog."""
-        from dagster_iceberg_spark.features.pipes.spark import session_of
-
-        return session_of(self._spark, self._catalog, self._properties)
-
-    @property
-    def _catalog(self) -> CatalogDescription:
+    def catalog_description(self) -> CatalogDescription:
+        """The catalog, with what the job knows of its secrets."""
         given = self._document.catalog
         return CatalogDescription(
             name=given.name,
@@ -117,6 +112,18 @@ class IcebergJob:
             secrets=tuple(self._properties.values()),
             has_transactions=given.has_transactions,
         )
+
+    @cached_property
+    def iceberg_session(self) -> "IcebergSession":
+        """The session of the job, with the catalog."""
+        from dagster_iceberg_spark.features.pipes.spark import session_of
+
+        return session_of(self._spark, self.catalog_description, self._properties)
+
+    @property
+    def is_case_sensitive(self) -> bool:
+        """Whether names of columns are compared with their case, in the code location."""
+        return self._document.is_case_sensitive
 
     def _request(self, output: JobOutput) -> WriteRequest:
         return WriteRequest(
@@ -131,29 +138,11 @@ class IcebergJob:
             audit_samples=output.audit_samples,
         )
 
-    def _commit(self, request: WriteRequest, rows: Any) -> "Commit":
-        if any(kind.__module__.startswith("pyspark.") for kind in type(rows).__mro__):
-            from dagster_iceberg_spark.spark.write.engine import commit_frame
-
-            return commit_frame(self.session, request, rows)
-        from dagster_iceberg_spark.arrow.outputs import arrow_rows, unknown_output
-        from dagster_iceberg_spark.arrow.write.engine import commit_rows
-        from dagster_iceberg_spark.arrow.write.rows import HeldRows
-
-        batches = arrow_rows(rows, subject=request.subject)
-        if batches is None:
-            raise unknown_output(rows, subject=request.subject)
-        held = HeldRows.of(batches, limit=256 * 1024 * 1024)
-        try:
-            return commit_rows(self._catalog, request, held, is_case_sensitive=False, carried_bytes=None)
-        finally:
-            held.close()
-
     def _changelog(self, plan: ReadPlan) -> Any:
         from dagster_iceberg_spark.spark.read import frames
         from dagster_iceberg_spark.spark.versions import version_of
 
-        frame = frames.read(self.session, plan)
+        frame = frames.read(self.iceberg_session, plan)
         return version_of(frame.sparkSession).arrow_of(frame)
 
 

@@ -64,12 +64,28 @@ class IcebergPipes(dg.ConfigurableResource[None]):
         if committed_snapshots(state, request, known):
             context.log.info(f"The job of an earlier attempt has committed {request.subject}: none is launched.")
             return dg.Output(WrittenElsewhere("no job was launched", known=known), output)
-        document = JobDocument(JobCatalog.of(catalog), dict(inputs or {}), {output: JobOutput.of(request)})
+        document = JobDocument(
+            JobCatalog.of(catalog),
+            dict(inputs or {}),
+            {output: JobOutput.of(request)},
+            self.iceberg.arrow_bytes,
+            self.iceberg.spark.is_case_sensitive,
+        )
         try:
             done = client.run(context=context, extras={**(extras or {}), **document.extras()}, **options)
         except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
-            found = f"the job has ended with an error: {first_line(error)}"
+            found = catalog.redact(f"the job has ended with an error: {first_line(error)}")
             context.log.warning(f"{request.subject}: {found}")
             return dg.Output(WrittenElsewhere(found, error, known=known), output)
         audits = audits_in(done.get_custom_messages())
-        return dg.Output(WrittenElsewhere("the job has ended without an error", audits=audits, known=known), output)
+        written = WrittenElsewhere("the job has ended without an error", audits=audits, known=known)
+        return dg.Output(written, output, metadata=_reported(done))
+
+
+def _reported(done: dg.PipesClientCompletedInvocation) -> dict[str, Any]:
+    """Return the metadata that the job has reported of its materialization."""
+    found = dict[str, Any]()
+    for result in done.get_results(implicit_materializations=False):
+        if isinstance(result, dg.MaterializeResult):
+            found |= result.metadata or {}
+    return found

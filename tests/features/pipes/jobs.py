@@ -15,6 +15,7 @@ ROWS = pa.table({"v": [1, 2, 3]})
 
 def write(lake: IcebergJob) -> None:
     lake.write(ROWS)
+    lake.pipes.report_asset_materialization(metadata={"model": "m1"})
 
 
 def write_and_fail(lake: IcebergJob) -> None:

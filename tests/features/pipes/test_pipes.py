@@ -92,6 +92,7 @@ def test_a_job_with_a_snapshot_has_succeeded_however_it_ended(lake: ArrowLake, j
     assert lake.rows("v") == [1, 2, 3]
     assert reported["iceberg/snapshot_id"] == str(lake.table().metadata.current_snapshot_id)
     assert (reported["iceberg/added_rows"], len(lake.operations())) == (3, 1)
+    assert reported.get("model") == ("m1" if job == "write" else None)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_the_environment_of_a_job_needs_neither_dagster_nor_spark(lake: ArrowLak
 def copying_asset(job: str, newer: ArrowLake) -> dg.AssetsDefinition:
     """Return an asset whose job reads a source that gets another snapshot after the run has read it."""
 
-    @dg.asset(name="t", io_manager_key="iceberg")
+    @dg.asset(name="t", io_manager_key="iceberg", metadata={"iceberg/engine": "auto"})
     def asset(
         context: dg.AssetExecutionContext, client: dg.PipesSubprocessClient, lake: IcebergPipes, source: ReadPlan
     ) -> Any:
@@ -217,7 +218,7 @@ def test_a_snapshot_that_a_job_wrote_by_itself_is_recognized(lake: ArrowLake) ->
 def test_secrets_stay_in_the_code_location() -> None:
     catalog = SqlCatalog(uri="postgresql+psycopg2://lake:hunter2@db/lake", warehouse="s3://lake")
     described = JobCatalog.of(IcebergSparkResource(catalog=catalog).catalog_description)
-    assert "hunter2" not in json.dumps(JobDocument(described, {}, {}).extras())
+    assert "hunter2" not in json.dumps(JobDocument(described, {}, {}, 0, is_case_sensitive=False).extras())
     assert "uri" in described.left_out
 
 
@@ -240,7 +241,8 @@ def test_a_request_arrives_as_it_was_sent(lake: ArrowLake) -> None:
         resources={},
     )
     _, request = lake.io_manager.write_request_of(output_facts(context))
-    sent = JobDocument(JobCatalog.of(lake.spark.catalog_description), {}, {"result": JobOutput.of(request)})
+    catalog = JobCatalog.of(lake.spark.catalog_description)
+    sent = JobDocument(catalog, {}, {"result": JobOutput.of(request)}, 0, is_case_sensitive=False)
     assert read_document(json.loads(json.dumps(sent.extras()))) == sent
     shown = sent.extras()["dagster_iceberg_spark"]["outputs"]["result"]
     assert shown["summary"]["dagster.commit_token"] == request.materialization.commit_token
