@@ -60,7 +60,8 @@ def by_hand(lake: IcebergJob) -> None:
     """Append as a job in another language would: with the summary of the extras."""
     output = lake.pipes.get_extra("dagster_iceberg_spark")["outputs"]["result"]
     catalog = SqlCatalog("lake", uri=f"sqlite:///{lake.pipes.get_extra('at')}/catalog.db")
-    catalog.load_table(output["table"]).append(ROWS, snapshot_properties=output["summary"])
+    for _ in range(lake.pipes.get_extra("times")):
+        catalog.load_table(output["table"]).append(ROWS, snapshot_properties=output["summary"])
 
 
 def without_dagster(lake: IcebergJob) -> None:

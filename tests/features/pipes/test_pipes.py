@@ -205,14 +205,21 @@ def test_a_job_with_another_version_is_refused_by_name(
     assert "expected version 0.0.1 of dagster-iceberg-spark" in "".join(capfd.readouterr())
 
 
-def test_a_snapshot_that_a_job_wrote_by_itself_is_recognized(lake: ArrowLake) -> None:
+def append_by_hand(lake: ArrowLake, *, times: int) -> dg.ExecuteInProcessResult:
     lake.write(pa.table({"v": [0]}))
-    metadata = {"iceberg/write_disposition": "append"}
-    reported = metadata_of(
-        materialize(lake, job_asset("by_hand", metadata=metadata, extras={"at": str(lake.directory)}))
-    )
+    extras = {"at": str(lake.directory), "times": times}
+    asset = job_asset("by_hand", metadata={"iceberg/write_disposition": "append"}, extras=extras)
+    return materialize(lake, asset, raise_on_error=False)
+
+
+def test_a_snapshot_that_a_job_wrote_by_itself_is_recognized(lake: ArrowLake) -> None:
+    reported = metadata_of(append_by_hand(lake, times=1))
     assert lake.rows("v") == [0, 1, 2, 3]
     assert reported["iceberg/snapshot_id"] == str(lake.table().metadata.current_snapshot_id)
+
+
+def test_two_appends_under_one_token_are_refused_by_name(lake: ArrowLake) -> None:
+    assert "DuplicateCommitError" in failure_of(append_by_hand(lake, times=2))
 
 
 def test_secrets_stay_in_the_code_location() -> None:
