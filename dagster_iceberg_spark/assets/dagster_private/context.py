@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 from dagster._core.events import DagsterEvent, EngineEventData
@@ -97,10 +97,11 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
     return layer.get(context.asset_key).metadata if layer.has(context.asset_key) else {}
 
 
-def output_context_of(context: dg.AssetExecutionContext, output: str) -> dg.OutputContext:
-    """Return the context with which the IO manager will store an output of the step."""
+def output_of(context: dg.AssetExecutionContext, output: str) -> tuple[dg.OutputContext, Any]:
+    """Return the IO manager of an output of the step, and the context with which it will store the output."""
     step: Any = context.op_execution_context.get_step_execution_context()
-    return cast("dg.OutputContext", step.get_output_context(StepOutputHandle(step.step.key, output)))
+    handle = StepOutputHandle(step.step.key, output)
+    return step.get_output_context(handle), step.get_io_manager(handle)
 
 
 def specs_of_job(context: dg.OutputContext) -> list[dg.AssetSpec]:

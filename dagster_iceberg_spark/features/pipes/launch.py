@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from dagster_iceberg_spark.assets.asking import output_facts
-from dagster_iceberg_spark.assets.dagster_private.context import output_context_of
+from dagster_iceberg_spark.assets.dagster_private.context import output_of
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
 from dagster_iceberg_spark.commit.outcome import committed_snapshots
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.pipes.document import JobCatalog, JobDocument, JobOutput, audits_in
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 
@@ -27,7 +29,7 @@ class IcebergPipes(dg.ConfigurableResource[None]):
         ```
     """
 
-    iceberg: dg.ResourceDependency[TableIOManager]
+    extras: dict[str, Any] = Field(default={}, description="Extras that each job gets.")
 
     def run(
         self,
@@ -57,8 +59,16 @@ class IcebergPipes(dg.ConfigurableResource[None]):
             IcebergSparkError: The configuration is wrong. No job is launched.
         """
         context.set_requires_typed_event_stream(error_message="Return what `IcebergPipes.run` returns.")
-        facts = output_facts(output_context_of(context, output))
-        catalog, request = self.iceberg.write_request_of(facts)
+        output_context, io_manager = output_of(context, output)
+        if not isinstance(io_manager, TableIOManager):
+            raise ConfigurationError.refusing(
+                "launch",
+                f"a job for the output {output!r} of {context.op_execution_context.op_handle}",
+                expected="an IcebergPySparkIOManager to store the output",
+                found=type(io_manager).__name__,
+                hint="set `io_manager_key` of the asset.",
+            )
+        catalog, request = io_manager.write_request_of(output_facts(output_context))
         state = look(catalog, request.identifier)
         known = frozenset[int]() if request.candidates or state is None else frozenset(state.snapshots)
         if committed_snapshots(state, request, known):
@@ -68,11 +78,11 @@ class IcebergPipes(dg.ConfigurableResource[None]):
             JobCatalog.of(catalog),
             dict(inputs or {}),
             {output: JobOutput.of(request)},
-            self.iceberg.arrow_bytes,
-            self.iceberg.spark.is_case_sensitive,
+            io_manager.arrow_bytes,
+            io_manager.spark.is_case_sensitive,
         )
         try:
-            done = client.run(context=context, extras={**(extras or {}), **document.extras()}, **options)
+            done = client.run(context=context, extras={**self.extras, **(extras or {}), **document.extras()}, **options)
         except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
             found = catalog.redact(f"the job has ended with an error: {first_line(error)}")
             context.log.warning(f"{request.subject}: {found}")

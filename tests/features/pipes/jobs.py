@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import sys
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -56,6 +57,11 @@ def count_by_spark(lake: IcebergJob) -> None:
     lake.write(frame.groupBy().count().withColumnRenamed("count", "v"))
 
 
+def die_before_the_publication(lake: IcebergJob) -> None:
+    with mock.patch("dagster_iceberg_spark.commit.staged_write.publish", side_effect=lambda *_: os._exit(137)):
+        lake.write(ROWS)
+
+
 def by_hand(lake: IcebergJob) -> None:
     """Append as a job in another language would: with the summary of the extras."""
     output = lake.pipes.get_extra("dagster_iceberg_spark")["outputs"]["result"]
@@ -82,6 +88,7 @@ JOBS: dict[str, Any] = {
         write_days,
         count_by_spark,
         by_hand,
+        die_before_the_publication,
         without_dagster,
     )
 }

@@ -13,7 +13,14 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark import IcebergPipes, IcebergSparkResource, JobFailedError, ReadPlan, SqlCatalog
+from dagster_iceberg_spark import (
+    ConfigurationError,
+    IcebergPipes,
+    IcebergSparkResource,
+    JobFailedError,
+    ReadPlan,
+    SqlCatalog,
+)
 from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.assets.asking import output_facts
 from dagster_iceberg_spark.features.pipes import document
@@ -45,7 +52,7 @@ def command(job: str) -> list[str]:
 
 def resources(lake: ArrowLake) -> dict[str, Any]:
     client = dg.PipesSubprocessClient(cwd=str(CHECKOUT))
-    return {"iceberg": lake.io_manager, "client": client, "lake": IcebergPipes(iceberg=lake.io_manager)}
+    return {"iceberg": lake.io_manager, "client": client, "lake": IcebergPipes()}
 
 
 def job_asset(job: str, *, extras: Any = None, **kwargs: Any) -> dg.AssetsDefinition:
@@ -203,6 +210,21 @@ def test_a_job_with_another_version_is_refused_by_name(
     with pytest.raises(JobFailedError):
         run(lake, "write")
     assert "expected version 0.0.1 of dagster-iceberg-spark" in "".join(capfd.readouterr())
+
+
+def test_rows_that_a_job_has_staged_are_published_if_it_dies_before(lake: ArrowLake) -> None:
+    metadata = {"iceberg/audits": {"positive": "v > 0"}}
+    result = materialize(lake, job_asset("die_before_the_publication", metadata=metadata))
+    assert (lake.rows("v"), evaluations(lake)) == ([1, 2, 3], [True])
+    assert metadata_of(result)["iceberg/publication"] == "fast-forward"
+    assert list(lake.table().metadata.refs) == ["main"]
+
+
+def test_another_io_manager_is_refused_by_name(lake: ArrowLake) -> None:
+    asset = job_asset("write")
+    others = {**resources(lake), "iceberg": dg.mem_io_manager}
+    with pytest.raises(ConfigurationError, match="expected an IcebergPySparkIOManager to store the output"):
+        dg.materialize([asset], resources=others, instance=lake.instance)
 
 
 def append_by_hand(lake: ArrowLake, *, times: int) -> dg.ExecuteInProcessResult:
