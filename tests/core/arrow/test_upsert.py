@@ -66,6 +66,7 @@ def test_an_insert_only_merge_appends_the_rows_with_new_keys(lake: ArrowLake) ->
     assert (lake.rows("name"), lake.operations()[-1]) == (["a", "b", "c", "d"], "append")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", [{"update_columns": ["v"]}, {"exclude_columns": ["name"]}], ids=str)
 def test_an_update_writes_the_chosen_columns(lake: ArrowLake, rules: Mapping[str, Any]) -> None:
     lake.write(PEOPLE, metadata=MERGE)
@@ -75,6 +76,7 @@ def test_an_update_writes_the_chosen_columns(lake: ArrowLake, rules: Mapping[str
     assert lake.rows("id", "name", "v")[::3] == [(1, "a", 9.0), (4, "d", 4.0)]
 
 
+@pytest.mark.full
 def test_columns_that_the_batch_lacks_keep_their_values(lake: ArrowLake) -> None:
     nested = PEOPLE.append_column("tags", pa.array([["x"], ["y"], None]))
     lake.write(nested, metadata=MERGE)
@@ -85,6 +87,7 @@ def test_columns_that_the_batch_lacks_keep_their_values(lake: ArrowLake) -> None
     assert found[4] == {"id": 4, "name": None, "v": None, "tags": [], "added": None}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [[], ["day(at)"]], ids=["flat", "by day"])
 @pytest.mark.parametrize("strategy", ["upsert", "insert_only"])
 def test_equal_keys_of_other_partitions_stay(lake: ArrowLake, layout: list[str], strategy: str) -> None:
@@ -146,6 +149,7 @@ def test_a_merge_into_large_files_is_left_to_spark(lake: ArrowLake, monkeypatch:
     assert counts(automatic.write(far, metadata=MERGE)) == (1, 0, 0), "no file can have the key"
 
 
+@pytest.mark.full
 def test_files_are_found_by_the_range_of_many_keys(lake: ArrowLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert, "MAXIMUM_LISTED_KEYS", 2)
     for first in (0, 10, 20):

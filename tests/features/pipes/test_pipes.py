@@ -93,7 +93,9 @@ def failure_of(result: dg.ExecuteInProcessResult) -> str:
     return str(event.step_failure_data.error)
 
 
-@pytest.mark.parametrize("job", ["write", "write_and_fail", "write_and_die"])
+@pytest.mark.parametrize(
+    "job", ["write", *(pytest.param(job, marks=pytest.mark.full) for job in ("write_and_fail", "write_and_die"))]
+)
 def test_a_job_with_a_snapshot_has_succeeded_however_it_ended(lake: ArrowLake, job: str) -> None:
     reported = metadata_of(run(lake, job))
     assert lake.rows("v") == [1, 2, 3]
@@ -112,6 +114,7 @@ def test_a_job_without_a_snapshot_has_failed_however_it_ended(lake: ArrowLake, j
     assert not lake.spark.pyiceberg_catalog.table_exists(("db", "t"))
 
 
+@pytest.mark.full
 def test_the_environment_of_a_job_needs_neither_dagster_nor_spark(lake: ArrowLake) -> None:
     run(lake, "without_dagster")
     assert lake.rows("v") == [0]
@@ -131,8 +134,7 @@ def copying_asset(job: str, newer: ArrowLake) -> dg.AssetsDefinition:
 
 
 @pytest.mark.parametrize(
-    ("job", "read"),
-    [("copy", 7), pytest.param("count_by_spark", 1, marks=[pytest.mark.spark, pytest.mark.feature("jobs elsewhere")])],
+    ("job", "read"), [("copy", 7), pytest.param("count_by_spark", 1, marks=[pytest.mark.spark, pytest.mark.full])]
 )
 def test_inputs_are_pinned_to_the_snapshots_of_the_run(lake: ArrowLake, job: str, read: int) -> None:
     lake.write(pa.table({"v": [7]}), name="source")
@@ -146,6 +148,7 @@ def test_inputs_are_pinned_to_the_snapshots_of_the_run(lake: ArrowLake, job: str
     assert (lake.rows("v"), upstream["snapshot_id"]) == ([read], before)
 
 
+@pytest.mark.full
 def test_a_job_writes_the_rows_of_its_partition_alone(lake: ArrowLake) -> None:
     assert daily(lake, "2024-01-01", "2024-01-01").success
     assert daily(lake, "2024-01-02", "2024-01-02").success
@@ -157,6 +160,7 @@ def test_a_job_writes_the_rows_of_its_partition_alone(lake: ArrowLake) -> None:
     assert lake.rows("v") == [1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.full
 def test_rows_that_fail_an_audit_in_the_job_are_not_published(lake: ArrowLake) -> None:
     result = daily(lake, "2024-01-01", "2024-01-01", is_wrong=True)
     assert "AuditFailedError" in failure_of(result)
@@ -168,6 +172,7 @@ def test_rows_that_fail_an_audit_in_the_job_are_not_published(lake: ArrowLake) -
     assert lake.rows("v") == [1, 2, 3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("disposition", ["append", "replace"])
 def test_no_second_job_is_launched_after_a_commit(
     lake: ArrowLake, monkeypatch: pytest.MonkeyPatch, disposition: str
@@ -187,6 +192,7 @@ def test_no_second_job_is_launched_after_a_commit(
     assert (lake.rows("v"), len(lake.operations()), len(launched)) == ([1, 2, 3], 1, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("disposition", ["append", "replace"])
 def test_a_run_that_is_resumed_takes_the_snapshot_of_the_first_job(
     lake: ArrowLake, monkeypatch: pytest.MonkeyPatch, disposition: str
@@ -203,6 +209,7 @@ def test_a_run_that_is_resumed_takes_the_snapshot_of_the_first_job(
     assert (lake.rows("v"), len(lake.operations())) == ([1, 2, 3], 1)
 
 
+@pytest.mark.full
 def test_a_job_with_another_version_is_refused_by_name(
     lake: ArrowLake, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +219,7 @@ def test_a_job_with_another_version_is_refused_by_name(
     assert "expected version 0.0.1 of dagster-iceberg-spark" in "".join(capfd.readouterr())
 
 
+@pytest.mark.full
 def test_rows_that_a_job_has_staged_are_published_if_it_dies_before(lake: ArrowLake) -> None:
     metadata = {"iceberg/audits": {"positive": "v > 0"}}
     result = materialize(lake, job_asset("die_before_the_publication", metadata=metadata))
@@ -234,12 +242,14 @@ def append_by_hand(lake: ArrowLake, *, times: int) -> dg.ExecuteInProcessResult:
     return materialize(lake, asset, raise_on_error=False)
 
 
+@pytest.mark.full
 def test_a_snapshot_that_a_job_wrote_by_itself_is_recognized(lake: ArrowLake) -> None:
     reported = metadata_of(append_by_hand(lake, times=1))
     assert lake.rows("v") == [0, 1, 2, 3]
     assert reported["iceberg/snapshot_id"] == str(lake.table().metadata.current_snapshot_id)
 
 
+@pytest.mark.full
 def test_two_appends_under_one_token_are_refused_by_name(lake: ArrowLake) -> None:
     assert "DuplicateCommitError" in failure_of(append_by_hand(lake, times=2))
 
