@@ -7,7 +7,7 @@ manifests, and only those are read that may list files to remove.
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +38,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_manifests, description_of, discard, entries_in
-from dagster_iceberg_spark.catalog.look import translated_answers
+from dagster_iceberg_spark.catalog.look import look, translated_answers
 from dagster_iceberg_spark.catalog.publication import move_of
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
@@ -47,6 +47,7 @@ from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Partitions
 from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.snapshot import Snapshot as TableSnapshot
 
 _Evaluator: TypeAlias = Any
 
@@ -63,6 +64,7 @@ class DataChange:
         read_at: The snapshot at which these rows were read.
         only_upon: The snapshots of which one must be the head of the branch, or None if any may be. None among them
             stands for no snapshot, or one without files.
+        tolerates: Whether another writer's snapshot, on top of the one at which the rows were read, may be there too.
         begins_branch: Whether the branch does not exist yet. Otherwise it does, except for `main`.
     """
 
@@ -72,6 +74,7 @@ class DataChange:
     rewritten: frozenset[str] = frozenset()
     read_at: int | None = None
     only_upon: tuple[int | None, ...] | None = None
+    tolerates: Callable[[TableSnapshot], bool] | None = None
     begins_branch: bool = False
 
     @property
@@ -117,7 +120,7 @@ def commit_data(
         if table.metadata.table_uuid != uuid_before:
             raise conflict(expected="the table that was there a moment ago", found="another table of its name")
         with translated_answers(description, action=f"write the manifests of {identifier} in"):
-            commit = _prepared(identifier, table, branch, change, properties, retention_days)
+            commit = _prepared(description, identifier, table, branch, change, properties, retention_days)
         try:
             is_made = commit_table(description, commit)
         except CatalogUnavailableError as error:
@@ -144,6 +147,7 @@ def _is_unknown(error: BaseException | None) -> bool:
 
 
 def _prepared(
+    description: CatalogDescription,
     identifier: TableIdentifier,
     table: Table,
     branch: str,
@@ -157,7 +161,8 @@ def _prepared(
     conflict, expected = partial(CommitConflictError.to_plan_again, "write", identifier), change.only_upon
     if head is None and branch != MAIN_BRANCH and not change.begins_branch:
         raise conflict(expected=f"the branch {branch!r}", found="that another writer has dropped it")
-    if expected is not None and head_id not in expected and not (None in expected and _is_empty(head)):
+    is_expected = expected is None or head_id in expected or (None in expected and _is_empty(head))
+    if not is_expected and not _are_tolerated(description, identifier, branch, change):
         raise conflict(expected="no rows of other writers since the rows were read", found=f"snapshot {head_id}")
     if change.rewritten and head_id != change.read_at and _may_have_deletes(head):
         raise conflict(expected="files with the rows that were read", found="that another writer may have deleted some")
@@ -177,6 +182,21 @@ def _prepared(
         updates=(AddSnapshotUpdate(snapshot=snapshot), move),
         discard=files.delete,
     )
+
+
+def _are_tolerated(
+    description: CatalogDescription, identifier: TableIdentifier, branch: str, change: DataChange
+) -> bool:
+    """Return whether all snapshots that others have committed since the rows were read may be there."""
+    if change.tolerates is None:
+        return False
+    state = look(description, identifier, back_to=lambda snapshot: snapshot.snapshot_id == change.read_at)
+    for snapshot in state.ancestors(branch) if state else ():
+        if snapshot.snapshot_id == change.read_at:
+            return True
+        if not change.tolerates(snapshot):
+            return False
+    return change.read_at is None
 
 
 def _is_empty(snapshot: Snapshot | None) -> bool:

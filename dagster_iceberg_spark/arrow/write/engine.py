@@ -37,6 +37,7 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
+from dagster_iceberg_spark.plan.write.adoption import leaves_merge_alone
 from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.plan.write.replaced_rows import rows_of_partitions
@@ -146,16 +147,26 @@ class ArrowEngine:
         return writing.counts()
 
     def _merge(self, plan: WritePlan, action: Merge, table: Table, files: DataFiles, writing: "_Writing") -> RowCounts:
-        is_case_sensitive = self.given.is_case_sensitive
-        merging = Merging(table, plan, action, is_case_sensitive=is_case_sensitive, limit=self.carried_bytes)
+        head = table.snapshot_by_name(plan.branch)
+        read_at = None if head is None else head.snapshot_id
+        if action.materialization.reads_changes and read_at != action.base_snapshot_id:
+            raise CommitConflictError.to_plan_again(
+                "merge into",
+                plan.identifier,
+                expected=f"snapshot {action.base_snapshot_id}, at which the changes were new",
+                found=f"snapshot {read_at}",
+            )
+        is_case_sensitive, limit = self.given.is_case_sensitive, self.carried_bytes
+        merging = Merging(table, plan, action, read_at, is_case_sensitive=is_case_sensitive, limit=limit)
         batch = pa.concat_tables(writing.chunks(self.rows))
         added = self._write_files(files, merging.chunks(batch))
         change = DataChange(
             added,
             table.metadata.default_spec_id,
             rewritten=merging.rewritten,
-            read_at=action.base_snapshot_id,
-            only_upon=(action.base_snapshot_id,),
+            read_at=read_at,
+            only_upon=(read_at,),
+            tolerates=lambda item: leaves_merge_alone(item, action.scope, action.materialization),
         )
         self._commit(plan, files, table, change, merging.properties if added else {})
         return RowCounts(dropped=writing.dropped, unchanged=merging.unchanged)

@@ -44,10 +44,20 @@ class Merging:
     """
 
     def __init__(
-        self, table: Table, plan: WritePlan, action: Merge, *, is_case_sensitive: bool, limit: int | None
+        self,
+        table: Table,
+        plan: WritePlan,
+        action: Merge,
+        read_at: int | None,
+        *,
+        is_case_sensitive: bool,
+        limit: int | None,
     ) -> None:
-        """Prepare the merge. `limit` is how many bytes the files may have that may have keys of the batch."""
-        self._table, self._plan, self._action, self._limit = table, plan, action, limit
+        """Prepare the merge with the rows of the snapshot `read_at`, the head of a branch of the table, or None.
+
+        `limit` is how many bytes the files may have that may have keys of the batch.
+        """
+        self._table, self._plan, self._action, self._read_at, self._limit = table, plan, action, read_at, limit
         self._columns = replace(parse_schema(document_of(table.schema())), is_case_sensitive=is_case_sensitive)
         self._keys = list(map(self._columns.exact, action.keys))
         is_insert = action.rules.strategy == "insert_only"
@@ -117,11 +127,10 @@ class Merging:
 
     def _tasks(self, batch: pa.Table) -> list[FileScanTask]:
         """Return the files that may have keys of the batch."""
-        base_id = self._action.base_snapshot_id
-        if base_id is None or not batch.num_rows:
+        if self._read_at is None or not batch.num_rows:
             return []
         refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
-        wider = self._table.scan(snapshot_id=base_id)
+        wider = self._table.scan(snapshot_id=self._read_at)
         scan = wider.filter(expression_of(all_of([self._action.scope, *self._near(batch)])))
         tasks = readable_files(lambda: plan_files(scan, lambda: wider), refuse)
         if self._limit is not None and sum(task.file.file_size_in_bytes for task in tasks) > self._limit:

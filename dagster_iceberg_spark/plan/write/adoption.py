@@ -11,9 +11,10 @@ from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCom
 from dagster_iceberg_spark.plan.options.output_options import WriteDisposition
 from dagster_iceberg_spark.plan.write.write_request import Record, RecordCheck, TokenCandidate
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.change import with_undone
+from dagster_iceberg_spark.table.change import may_change_rows, with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN, Materialization
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
 from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -138,6 +139,11 @@ def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
         return False
     described = snapshot.summary.get(lineage.PARTITION_KEYS)
     return described is not None and share_of(described, materialization.scope.keys) == "none"
+
+
+def leaves_merge_alone(snapshot: Snapshot, scope: Predicate, materialization: Materialization) -> bool:
+    """Return whether a snapshot has neither changed rows that a merge into the scope has read nor added its keys."""
+    return not may_change_rows(snapshot) or (scope != EVERY_ROW and leaves_alone(snapshot, materialization))
 
 
 def displaced_snapshots(

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.write.adoption import leaves_alone
+from dagster_iceberg_spark.plan.write.adoption import leaves_merge_alone
 from dagster_iceberg_spark.plan.write.merging import MAXIMUM_LISTED_FILES, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
@@ -55,7 +55,6 @@ from dagster_iceberg_spark.spark.write.merge_diff import (
     MetFiles,
     fingerprint,
 )
-from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.lineage import COUNTED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
@@ -119,9 +118,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     for snapshot in state.base_ancestors(plan.branch) if state else ():
         if state and snapshot.snapshot_id == action.base_snapshot_id:
             return state.base(plan.branch)
-        if may_change_rows(snapshot) and (
-            action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)
-        ):
+        if not leaves_merge_alone(snapshot, action.scope, action.materialization):
             break
     else:
         if action.base_snapshot_id is None:

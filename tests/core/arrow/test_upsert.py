@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark.arrow.scan import batches_by_file
-from dagster_iceberg_spark.arrow.write import upsert
+from dagster_iceberg_spark.arrow.write import engine, upsert
 from dagster_iceberg_spark.assets import engines
 from dagster_iceberg_spark.catalog import data_commit
 from tests.core.arrow.test_write import DAY, day, failure, once
@@ -122,6 +122,26 @@ def test_a_merge_is_planned_again_where_others_have_written(lake: ArrowLake, mon
     result = lake.write(pa.table({"id": [1, 4], "name": ["x", "y"]}), metadata=MERGE)
     assert (lake.rows("name"), counts(result)) == (["b", "c", "x", "y"], (0, 2, 0))
     assert metadata_of(result)["iceberg/retries"] == 1
+
+
+@pytest.mark.parametrize("at", ["table_to_commit_to", "commit_data"])
+def test_merges_of_other_partitions_at_the_same_time_are_no_conflict(
+    lake: ArrowLake, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    metadata = {**DAY, **MERGE, "iceberg/merge_keys": ["v"]}
+
+    def merge_day(into: ArrowLake, number: int, *values: int) -> dg.ExecuteInProcessResult:
+        return into.write(day(number, *values), key=f"2024-01-{number:02d}", partitions_def=DAYS, metadata=metadata)
+
+    merge_day(lake, 1, 1, 2)
+    other = ArrowLake(lake.directory, lake.instance)
+    once(monkeypatch, engine, at, before=lambda: merge_day(other, 2, 1))
+    result = merge_day(lake, 1, 1, 3)
+    assert [(moment.day, value) for moment, value in lake.rows("at", "v")] == [(1, 1), (1, 2), (1, 3), (2, 1)]
+    assert (counts(result), metadata_of(result)["iceberg/retries"]) == ((1, 0, 1), 0)
+    once(monkeypatch, engine, at, before=lambda: merge_day(other, 1, 4))
+    result = merge_day(lake, 1, 4)
+    assert (counts(result), lake.rows("v")) == ((0, 0, 1), [1, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize(
