@@ -15,7 +15,7 @@ import grimp
 PACKAGE = "dagster_iceberg_spark"
 SLICES = {"__init__", "options", "config", "plan", "checks", "commands", "observer", "spark"}
 """The names of the parts of a feature, which stand in many of them."""
-OUTSIDE = (f"{PACKAGE}.features", f"{PACKAGE}.io_manager", f"{PACKAGE}.__main__")
+OUTSIDE = tuple(f"{PACKAGE}.{name}" for name in ("features", "io_manager", "pipes", "__main__"))
 
 
 def lines(directory: str) -> tuple[int, int]:

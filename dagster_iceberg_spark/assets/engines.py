@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
 from dagster_iceberg_spark.errors import EngineUnfitError
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest, WrittenElsewhere
 from dagster_iceberg_spark.table.schema import fold
 from dagster_iceberg_spark.table.snapshot import Commit
 from dagster_iceberg_spark.versions import installed_pyspark

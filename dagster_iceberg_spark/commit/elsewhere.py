@@ -1,7 +1,7 @@
 """Writes by another process, such as a job on a cluster. The snapshot with the commit token decides their outcome."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn, cast
 
@@ -12,30 +12,13 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import IcebergSparkError, JobFailedError
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest, WrittenElsewhere
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Commit, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenElsewhere:
-    """What an asset returns whose rows another process has written, under the commit token of the output.
-
-    Args:
-        found: How the process has ended, for the error if there is no snapshot.
-        cause: The error that it has ended with, or None.
-        audits: The results of audits that it has evaluated, by name.
-        known: Snapshots that the table had before the process was launched, as far as the token may be in them.
-    """
-
-    found: str
-    cause: Exception | None = None
-    audits: Mapping[str, AuditResult] = field(default_factory=dict)
-    known: frozenset[int] = frozenset()
 
 
 def adopt(

@@ -11,11 +11,11 @@ from dagster_iceberg_spark.assets.dagster_private.context import output_of
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.commit.elsewhere import WrittenElsewhere
 from dagster_iceberg_spark.commit.outcome import committed_snapshots
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.pipes.document import JobCatalog, JobDocument, JobOutput, audits_in
+from dagster_iceberg_spark.features.pipes.extras import JobCatalog, JobDocument, JobOutput, audits_in
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
+from dagster_iceberg_spark.plan.write.write_request import WrittenElsewhere
 
 
 class IcebergPipes(dg.ConfigurableResource[None]):

@@ -15,7 +15,7 @@ from dagster_iceberg_spark.plan.options.output_options import WriteOptions
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.placement import TableCreation
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.audit import SHOWN_ROWS
+from dagster_iceberg_spark.table.audit import SHOWN_ROWS, AuditResult
 from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
@@ -248,3 +248,20 @@ class WriteRequest:
             return ((self.branch, self.candidates),)
         own = tuple(candidate for candidate in self.candidates if candidate.is_same_run)
         return ((staging.target, self.candidates), (staging.branch, own))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenElsewhere:
+    """What an asset returns whose rows another process has written, under the commit token of the output.
+
+    Args:
+        found: How the process has ended, for the error if there is no snapshot.
+        cause: The error that it has ended with, or None.
+        audits: The results of audits that it has evaluated, by name.
+        known: Snapshots that the table had before the process was launched, as far as the token may be in them.
+    """
+
+    found: str
+    cause: Exception | None = None
+    audits: Mapping[str, AuditResult] = field(default_factory=dict)
+    known: frozenset[int] = frozenset()

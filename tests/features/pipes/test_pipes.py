@@ -23,8 +23,8 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.assets.asking import output_facts
-from dagster_iceberg_spark.features.pipes import document
-from dagster_iceberg_spark.features.pipes.document import JobCatalog, JobDocument, JobOutput, read_document
+from dagster_iceberg_spark.features.pipes import extras as pipes_extras
+from dagster_iceberg_spark.features.pipes.extras import JobCatalog, JobDocument, JobOutput, read_document
 from tests.core.arrow.test_write import once
 from tests.core.arrow.writing import DAYS, ArrowLake, metadata_of
 from tests.test_docs import CHECKOUT
@@ -213,7 +213,7 @@ def test_a_run_that_is_resumed_takes_the_snapshot_of_the_first_job(
 def test_a_job_with_another_version_is_refused_by_name(
     lake: ArrowLake, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(document, "PACKAGE_VERSION", "0.0.1")
+    monkeypatch.setattr(pipes_extras, "PACKAGE_VERSION", "0.0.1")
     with pytest.raises(JobFailedError):
         run(lake, "write")
     assert "expected version 0.0.1 of dagster-iceberg-spark" in "".join(capfd.readouterr())
@@ -289,4 +289,4 @@ def test_a_request_arrives_as_it_was_sent(lake: ArrowLake) -> None:
 
 def test_a_document_names_no_other_classes() -> None:
     with pytest.raises(TypeError, match="subprocess:Popen"):
-        document.decode({"=": "subprocess:Popen", "fields": {"args": ["true"]}})
+        pipes_extras.decode({"=": "subprocess:Popen", "fields": {"args": ["true"]}})

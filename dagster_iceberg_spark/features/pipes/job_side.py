@@ -16,7 +16,7 @@ from dagster_iceberg_spark.arrow import reader
 from dagster_iceberg_spark.assets.engines import commit_output
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError, ConfigurationError
-from dagster_iceberg_spark.features.pipes.document import JobDocument, JobOutput, read_document, report_of
+from dagster_iceberg_spark.features.pipes.extras import JobDocument, JobOutput, read_document, report_of
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 
