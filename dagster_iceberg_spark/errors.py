@@ -18,6 +18,7 @@
     |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
     |-- UnauditedReleaseError         run the blocking checks with the assets that a release publishes; not retried
     |-- ReplayFailedError             a step of a replayed run failed: read the log; not retried
+    |-- JobFailedError                a job committed no snapshot: read its log; a RetryPolicy may launch another one
     |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
     |   |-- ChangesConsumedError      another materialization has taken the changes that were read; not planned again

@@ -24,12 +24,13 @@ BUILTINS = {
     "InvestigationError": RuntimeError,
 }
 RETRIED = {
-    "RetryableError",
+    "CatalogUnavailableError",
     "ChangesConsumedError",
     "CommitConflictError",
-    "CatalogUnavailableError",
     "CredentialsExpiredError",
+    "JobFailedError",
     "MirrorFailedError",
+    "RetryableError",
     "WriteFailedError",
 }
 
