@@ -63,6 +63,12 @@ def rows_of(days: int, number: int) -> pd.DataFrame:
     return pd.DataFrame({"at": pd.Series(at).dt.tz_localize("UTC"), "id": np.arange(number), "name": names, **numbers})
 
 
+def as_stored(rows: pd.DataFrame) -> pa.Table:
+    """Return the rows as a user of pyiceberg converts them."""
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    return table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
+
+
 class Lake:
     """A catalog on SQLite and local files, with a table for each way of writing."""
 
@@ -98,9 +104,7 @@ class Lake:
         return lambda: self._write_by_pyiceberg(name, rows, first, days, flat=flat)
 
     def _write_by_pyiceberg(self, name: str, rows: pd.DataFrame, first: dt.date, days: int, *, flat: bool) -> None:
-        table = pa.Table.from_pandas(rows, preserve_index=False)
-        table = table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
-        stored = self.catalog.load_table(("db", name))
+        table, stored = as_stored(rows), self.catalog.load_table(("db", name))
         if flat:
             stored.overwrite(table)
             return
@@ -131,9 +135,7 @@ class Lake:
         """Return a function that merges by pyiceberg, as its documentation does."""
 
         def merge() -> None:
-            table = pa.Table.from_pandas(rows, preserve_index=False)
-            table = table.set_column(0, "at", table.column("at").cast(pa.timestamp("us", "UTC")))
-            self.catalog.load_table(("db", name)).upsert(table, join_cols=["id"])
+            self.catalog.load_table(("db", name)).upsert(as_stored(rows), join_cols=["id"])
 
         return merge
 
