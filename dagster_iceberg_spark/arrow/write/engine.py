@@ -28,7 +28,6 @@ from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
@@ -45,7 +44,7 @@ from dagster_iceberg_spark.plan.write.write_plan import Append, AppendAlone, Gua
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
-from dagster_iceberg_spark.table.schema import Schema, parse_schema
+from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
@@ -166,7 +165,7 @@ class ArrowEngine:
             rewritten=merging.rewritten,
             read_at=read_at,
             only_upon=(read_at,),
-            tolerates=lambda item: leaves_merge_alone(item, action.scope, action.materialization),
+            tolerates=partial(leaves_merge_alone, scope=action.scope, materialization=action.materialization),
         )
         self._commit(plan, files, table, change, merging.properties if added else {})
         return RowCounts(dropped=writing.dropped, unchanged=merging.unchanged)
@@ -284,7 +283,7 @@ class _CarriedRows:
         if not self.paths:
             return
         table, schema = self._table, self._table.schema()
-        fitting = Fitting(parse_schema(document_of(schema)), stored_schema(table), self._plan, are_stored=True)
+        fitting = Fitting.of_stored(table, self._plan)
         owned = RowFilter(self._plan.owned.predicate(), schema)
         scan = table.scan(snapshot_id=self.read_at)
         refuse = partial(EngineUnfitError.because, str(self._plan.identifier))

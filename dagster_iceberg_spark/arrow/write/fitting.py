@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
+from dagster_iceberg_spark.arrow.write.files import stored_schema
+from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
-from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, parts_of
+from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, parse_schema, parts_of
 
 
 class Fitting:
@@ -40,6 +43,11 @@ class Fitting:
                 expected=f"the column {left[0]!r}, which was there when the write was planned",
                 found="none: another writer has dropped or renamed it",
             )
+
+    @classmethod
+    def of_stored(cls, table: Table, plan: WritePlan) -> "Fitting":
+        """Return what fits rows that are read from the table, to write them again."""
+        return cls(parse_schema(document_of(table.schema())), stored_schema(table), plan, are_stored=True)
 
     def fit(self, rows: pa.Table) -> pa.Table:
         """Return the rows in the table's columns.

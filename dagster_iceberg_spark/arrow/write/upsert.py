@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import ALWAYS_TRUE, FileScanTask, Table
 
 from dagster_iceberg_spark.arrow.scan import batches_by_file, readable_files
-from dagster_iceberg_spark.arrow.write.files import slim, stored_schema
+from dagster_iceberg_spark.arrow.write.files import slim
 from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.catalog.document import document_of
@@ -59,6 +59,7 @@ class Merging:
         """
         self._table, self._plan, self._action, self._read_at, self._limit = table, plan, action, read_at, limit
         self._columns = replace(parse_schema(document_of(table.schema())), is_case_sensitive=is_case_sensitive)
+        self._fitting = Fitting.of_stored(table, plan)
         self._keys = list(map(self._columns.exact, action.keys))
         is_insert = action.rules.strategy == "insert_only"
         updated = () if is_insert else map(self._columns.exact, action.updated)
@@ -152,8 +153,7 @@ class Merging:
 
     def _stored(self, task: FileScanTask) -> pa.Table:
         """Return the rows of a file, in the table's columns."""
-        fitting = Fitting(self._columns, stored_schema(self._table), self._plan, are_stored=True)
-        return fitting.fit(next(self._read([task], self._table.schema())))
+        return self._fitting.fit(next(self._read([task], self._table.schema())))
 
     def _read(self, tasks: Sequence[FileScanTask], columns: IcebergSchema) -> Iterator[pa.Table]:
         """Yield the rows of each file."""
