@@ -50,6 +50,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.snapshot import Snapshot as TableSnapshot
 
 _Evaluator: TypeAlias = Any
+_conflict = partial(CommitConflictError.to_plan_again, "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,10 @@ class DataChange:
     only_upon: tuple[int | None, ...] | None = None
     tolerates: Callable[[TableSnapshot], bool] | None = None
     begins_branch: bool = False
+
+    def held_by(self, file: ManifestDataFile) -> Literal["all", "none"]:
+        """Return which of the file's rows are written again, if no other rows are replaced."""
+        return "all" if file.file_path in self.rewritten else "none"
 
     @property
     def operation(self) -> Operation:
@@ -112,13 +117,15 @@ def commit_data(
             a SQL catalog has lost its answer.
         CommitOutcomeUnknownError: There is no answer to the commit, which may be made still.
     """
-    uuid_before, conflict = table.metadata.table_uuid, partial(CommitConflictError.to_plan_again, "write", identifier)
+    uuid_before = table.metadata.table_uuid
     for retry in range(ATTEMPTS):
         if retry:
             wait_for_others(retry)
             table = table_to_commit_to(description, identifier, action="write")
         if table.metadata.table_uuid != uuid_before:
-            raise conflict(expected="the table that was there a moment ago", found="another table of its name")
+            raise _conflict(
+                identifier, expected="the table that was there a moment ago", found="another table of its name"
+            )
         with translated_answers(description, action=f"write the manifests of {identifier} in"):
             commit = _prepared(description, identifier, table, branch, change, properties, retention_days)
         try:
@@ -131,7 +138,7 @@ def commit_data(
             return
         commit.discard()
     expected = f"a moment without other commits within {ATTEMPTS} attempts"
-    raise conflict(expected=expected, found="commits of other writers")
+    raise _conflict(identifier, expected=expected, found="commits of other writers")
 
 
 def _is_unknown(error: BaseException | None) -> bool:
@@ -158,14 +165,18 @@ def _prepared(
     """Write the manifests of the snapshot on top of the branch's head, and return its commit."""
     head = table.snapshot_by_name(branch)
     head_id = None if head is None else head.snapshot_id
-    conflict, expected = partial(CommitConflictError.to_plan_again, "write", identifier), change.only_upon
+    expected = change.only_upon
     if head is None and branch != MAIN_BRANCH and not change.begins_branch:
-        raise conflict(expected=f"the branch {branch!r}", found="that another writer has dropped it")
+        raise _conflict(identifier, expected=f"the branch {branch!r}", found="that another writer has dropped it")
     is_expected = expected is None or head_id in expected or (None in expected and _is_empty(head))
     if not is_expected and not _are_tolerated(description, identifier, branch, change):
-        raise conflict(expected="no rows of other writers since the rows were read", found=f"snapshot {head_id}")
+        raise _conflict(
+            identifier, expected="no rows of other writers since the rows were read", found=f"snapshot {head_id}"
+        )
     if change.rewritten and head_id != change.read_at and _may_have_deletes(head):
-        raise conflict(expected="files with the rows that were read", found="that another writer may have deleted some")
+        raise _conflict(
+            identifier, expected="files with the rows that were read", found="that another writer may have deleted some"
+        )
     files = _SnapshotFiles(table, head)
     try:
         snapshot = files.snapshot(identifier, change, properties)
@@ -191,12 +202,7 @@ def _are_tolerated(
     if change.tolerates is None:
         return False
     state = look(description, identifier, back_to=lambda snapshot: snapshot.snapshot_id == change.read_at)
-    for snapshot in state.ancestors(branch) if state else ():
-        if snapshot.snapshot_id == change.read_at:
-            return True
-        if not change.tolerates(snapshot):
-            return False
-    return change.read_at is None
+    return state is not None and state.has_only_since(change.read_at, branch, change.tolerates)
 
 
 def _is_empty(snapshot: Snapshot | None) -> bool:
@@ -272,9 +278,9 @@ class _SnapshotFiles:
     ) -> tuple[list[ManifestFile], list[ManifestDataFile]]:
         """Return the manifests of the parent without files of the replaced rows, and these files."""
         kept, removed = list[ManifestFile](), list[ManifestDataFile]()
-        conflict = partial(CommitConflictError.to_plan_again, "write", identifier)
         manifests = [] if self.parent is None else self.parent.manifests(self.table.io)
         finder = None if change.replaced is None else _ReplacedFiles(self.table, change.replaced)
+        held_by = change.held_by if finder is None else finder.held_by
         for manifest in manifests:
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
@@ -283,15 +289,11 @@ class _SnapshotFiles:
                 kept.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
-            files = [entry.data_file for entry in entries]
-            if finder is None:
-                held = {file.file_path: "some" if file.file_path in change.rewritten else "none" for file in files}
-            else:
-                held = {file.file_path: finder.held_by(file) for file in files}
+            held = {entry.data_file.file_path: held_by(entry.data_file) for entry in entries}
             straddling = {path for path, found in held.items() if found == "some"} - change.rewritten
             if straddling:
                 others = f"{straddling.pop()}, which holds rows of other partitions too"
-                raise conflict(expected="files of the replaced rows alone", found=others)
+                raise _conflict(identifier, expected="files of the replaced rows alone", found=others)
             going = {path for path, found in held.items() if found != "none"}
             if not going:
                 kept.append(manifest)
@@ -299,7 +301,9 @@ class _SnapshotFiles:
             removed += [entry.data_file for entry in entries if entry.data_file.file_path in going]
             kept.append(self._rewritten(manifest, entries, going))
         if change.rewritten - {file.file_path for file in removed}:
-            raise conflict(expected="the files that are written again", found="that another writer has removed one")
+            raise _conflict(
+                identifier, expected="the files that are written again", found="that another writer has removed one"
+            )
         return kept, removed
 
     def _rewritten(self, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: set[str]) -> ManifestFile:

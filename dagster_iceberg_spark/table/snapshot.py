@@ -1,7 +1,7 @@
 """Snapshots, and the state of a table at one point in time."""
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -146,6 +146,18 @@ class TableState:
     def has_branch(self, ref: str) -> bool:
         """Return whether a ref is a branch. Otherwise it is a tag."""
         return ref in self.branches
+
+    def has_only_since(self, base_id: int | None, branch: str, test: Callable[[Snapshot], bool]) -> bool:
+        """Return whether each snapshot that the branch got on top of the base passes the test.
+
+        It is false if the branch does not have the base. If that is None, each snapshot of the branch has to pass.
+        """
+        for snapshot in self.base_ancestors(branch):
+            if snapshot.snapshot_id == base_id:
+                return True
+            if not test(snapshot):
+                return False
+        return base_id is None
 
     def history(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """Return the snapshot and its ancestors, newest first."""

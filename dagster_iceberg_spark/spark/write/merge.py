@@ -115,14 +115,11 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     """
     base_id = action.base_snapshot_id
     state = look(session.catalog, plan.identifier, back_to=lambda item: item.snapshot_id == base_id)
-    for snapshot in state.base_ancestors(plan.branch) if state else ():
-        if state and snapshot.snapshot_id == action.base_snapshot_id:
-            return state.base(plan.branch)
-        if not leaves_merge_alone(snapshot, action.scope, action.materialization):
-            break
-    else:
-        if action.base_snapshot_id is None:
-            return None
+    leaves = partial(leaves_merge_alone, scope=action.scope, materialization=action.materialization)
+    if state is None and base_id is None:
+        return None
+    if state is not None and state.has_only_since(base_id, plan.branch, leaves):
+        return None if base_id is None else state.base(plan.branch)
     raise CommitConflictError.to_plan_again(
         "merge into",
         plan.identifier,
