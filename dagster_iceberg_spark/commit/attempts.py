@@ -97,7 +97,7 @@ class _Attempts:
         if self.known is None:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
         rolled_back: set[int] = set()
-        while state is not None and (found := self._find(state)) is not None:
+        while state is not None and (found := outcome.find_commit(state, self.request, self.known)) is not None:
             snapshot, is_adopted = found
             if snapshot.snapshot_id in rolled_back:
                 raise errors.CommitConflictError.to_plan_again(
@@ -134,28 +134,6 @@ class _Attempts:
         if since_ms is not None and self.request.table.options.write_disposition == "append":
             return lambda snapshot: snapshot.committed_at_ms < since_ms
         return None if self.known is None else outcome.seen_before(self.known)
-
-    def _find(self, state: TableState) -> tuple[Snapshot, bool] | None:
-        """Return the snapshot of an earlier attempt, if the table has it, and whether another process committed it."""
-        request = self.request
-        committed = outcome.committed_snapshots(state, request, self.known)
-        if committed:
-            adoption.refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
-            return committed[0], False
-        for branch, candidates in request.searched_branches:
-            decided = adoption.decide_adoption(
-                state,
-                candidates,
-                request.materialization,
-                branch=branch,
-                disposition=request.table.options.write_disposition,
-                record_of=request.record_of,
-            )
-            if decided.warning:
-                request.report(decided.warning)
-            if decided.snapshot is not None:
-                return decided.snapshot, True
-        return None
 
     def _resume(self, state: TableState, snapshot: Snapshot, began: float, *, is_adopted: bool) -> Commit:
         """Make the changes that waited for the snapshot's data, and return the commit."""

@@ -9,6 +9,7 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.engine import Engine
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
 from dagster_iceberg_spark.plan.publication.staged_rows import is_published
+from dagster_iceberg_spark.plan.write.adoption import decide_adoption, refuse_twins
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -36,6 +37,36 @@ def committed_snapshots(
         if found:
             return found
     return ()
+
+
+def find_commit(state: TableState, request: WriteRequest, known: frozenset[int] | None) -> tuple[Snapshot, bool] | None:
+    """Return the snapshot of an earlier attempt, if the table has it, and whether another process committed it.
+
+    `known` are the snapshots that existed before the write began, as far as the token may be in them.
+
+    Raises:
+        DuplicateCommitError: Rows were appended twice.
+        OrphanedCommitError: It is unknown whether an appended snapshot belongs to the materialization.
+    """
+    disposition = request.table.options.write_disposition
+    committed = committed_snapshots(state, request, known)
+    if committed:
+        refuse_twins(state.identifier, committed, disposition=disposition)
+        return committed[0], False
+    for branch, candidates in request.searched_branches:
+        decided = decide_adoption(
+            state,
+            candidates,
+            request.materialization,
+            branch=branch,
+            disposition=disposition,
+            record_of=request.record_of,
+        )
+        if decided.warning:
+            request.report(decided.warning)
+        if decided.snapshot is not None:
+            return decided.snapshot, True
+    return None
 
 
 def is_intact(engine: Engine, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
