@@ -11,9 +11,16 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
-from dagster_iceberg_spark.plan.write.write_request import RetryLimits, TableRequest, TokenCandidate, WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import (
+    Record,
+    RetryLimits,
+    TableRequest,
+    TokenCandidate,
+    WriteRequest,
+)
 from dagster_iceberg_spark.table.audit import AuditResult
-from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, Materialization
+from dagster_iceberg_spark.table.snapshot import TableState
 
 EXTRAS: Final = "dagster_iceberg_spark"
 """The key of the document in the extras of Dagster Pipes, and of the job's report in its messages."""
@@ -31,18 +38,33 @@ _TEXTS: Final[Mapping[str, tuple[type, Any, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """The part of a write request that a job needs."""
+    """The part of a write request that a job needs.
+
+    Args:
+        records: What Dagster has recorded of the snapshots of earlier attempts, by their ids.
+    """
 
     table: TableRequest
     materialization: Materialization
     candidates: tuple[TokenCandidate, ...]
     limits: RetryLimits
     audit_samples: int
+    records: Mapping[int, Record]
 
     @classmethod
-    def of(cls, request: WriteRequest) -> "JobOutput":
+    def of(cls, request: WriteRequest, state: TableState | None) -> "JobOutput":
         """Return the part of a request."""
-        return cls(request.table, request.materialization, request.candidates, request.limits, request.audit_samples)
+        tokens = {candidate.token for candidate in request.candidates}
+        snapshots = [] if state is None else [*state.snapshots.values()]
+        earlier = [item.snapshot_id for item in snapshots if item.summary.get(COMMIT_TOKEN) in tokens]
+        return cls(
+            request.table,
+            request.materialization,
+            request.candidates,
+            request.limits,
+            request.audit_samples,
+            {snapshot_id: request.record_of(snapshot_id) for snapshot_id in earlier},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 Nothing here imports Dagster: the environment of the job has `dagster-pipes` alone.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError, ConfigurationError
 from dagster_iceberg_spark.features.pipes.extras import JobDocument, JobOutput, read_document, report_of
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
-from dagster_iceberg_spark.plan.write.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.write_request import Staging, TableRequest, WriteRequest, staged_branch
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.spark.session.session import IcebergSession
@@ -121,16 +122,21 @@ class IcebergJob:
         return session_of(self._spark, self.catalog_description, self._properties)
 
     @property
+    def spark(self) -> Any:
+        """The `SparkSession` of the job, with the catalog. It is opened when it is first used."""
+        return self.iceberg_session.spark
+
+    @property
     def is_case_sensitive(self) -> bool:
         """Whether names of columns are compared with their case, in the code location."""
         return self._document.is_case_sensitive
 
     def _request(self, output: JobOutput) -> WriteRequest:
         return WriteRequest(
-            table=output.table,
+            table=_appended_once(output),
             materialization=output.materialization,
             candidates=output.candidates,
-            record_of=lambda _: "none",
+            record_of=lambda snapshot_id: output.records.get(snapshot_id, "none"),
             limits=output.limits,
             report=self.pipes.log.info,
             announce=lambda _: None,
@@ -144,6 +150,22 @@ class IcebergJob:
 
         frame = frames.read(self.iceberg_session, plan)
         return version_of(frame.sparkSession).arrow_of(frame)
+
+
+def _appended_once(output: JobOutput) -> TableRequest:
+    """Return the table's request. Appended rows are staged, unless they are already.
+
+    Nothing in an append conflicts with the append of another job of the step. Rows that are published are: the catalog
+    verifies that the branch has not moved since it was searched for the tokens.
+    """
+    table, written = output.table, output.materialization
+    rivals = frozenset({written.commit_token, *(candidate.token for candidate in output.candidates)})
+    if table.staging is not None:
+        return replace(table, staging=replace(table.staging, rivals=rivals))
+    if written.write_disposition != "append":
+        return table
+    branch = staged_branch(root_run_id=uuid.uuid4().hex, output=table.asset_key or "", scope=None, target=table.branch)
+    return replace(table, staging=Staging(branch, table.branch, rivals=rivals))
 
 
 def _named(known: Mapping[str, Any], name: str, what: str) -> Any:

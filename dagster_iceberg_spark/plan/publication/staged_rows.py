@@ -181,6 +181,8 @@ def decide_publication(
     appends = all(summary.get(lineage.WRITE_DISPOSITION) == "append" for summary in summaries)
     reads_changes = any(map(lineage.changes_read, summaries))
     for snapshot in passed:
+        if snapshot.summary.get(lineage.COMMIT_TOKEN) in staging.rivals:
+            raise _conflict(state.identifier, staging, snapshot)  # planned again, the write adopts it
         touched = changes[snapshot.snapshot_id]
         is_harmless = snapshot.is_compaction or (appends and not reads_changes)
         is_unseen = audited is not None and not snapshot.is_compaction and touches(touched, audited)

@@ -40,6 +40,7 @@ class Staging:
         published_by: What publishes the rows.
         target_retention_days: The days after which the expiry removes the target, if the publication creates it, or
             None to keep it for ever.
+        rivals: The commit tokens under which other processes may publish the same rows concurrently.
     """
 
     branch: str
@@ -47,6 +48,7 @@ class Staging:
     retention_days: int = STAGED_RETENTION_DAYS
     published_by: PublishedBy = "step"
     target_retention_days: int | None = None
+    rivals: frozenset[str] = frozenset()
 
     def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[BranchUpdate, ...]]:
         """Return the table's state with the staged branch at the head of the target, and the updates to get there.
