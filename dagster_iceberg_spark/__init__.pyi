@@ -50,6 +50,7 @@ from .features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
 from .features.mirror.config import DuckLakeMirror
 from .features.mirror.mirrors import build_mirror_checks
 from .features.pipes.launch import IcebergPipes
+from .features.pipes.reattachment import ReattachableSubprocessClient, reattachable
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
 from .features.watching.changed_partitions import build_changed_partitions_sensor
@@ -108,6 +109,7 @@ __all__ = [
     "PartitioningError",
     "PrometheusMetrics",
     "ReadPlan",
+    "ReattachableSubprocessClient",
     "ReplayFailedError",
     "RestCatalog",
     "RetryableError",
@@ -136,5 +138,6 @@ __all__ = [
     "build_undo_op",
     "foreign_table",
     "metadata_for_table",
+    "reattachable",
     "undo_run",
 ]

@@ -11,11 +11,15 @@ from dagster_iceberg_spark.assets.dagster_private.context import output_of
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.commit.outcome import committed_snapshots
+from dagster_iceberg_spark.commit.outcome import committed_snapshots, find_commit
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.pipes.extras import JobCatalog, JobDocument, JobOutput, audits_in
+from dagster_iceberg_spark.features.pipes.reattachment import LaunchedJobs, recorded
+from dagster_iceberg_spark.features.pipes.watch import CommitWatch
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
-from dagster_iceberg_spark.plan.write.write_request import WrittenElsewhere
+from dagster_iceberg_spark.plan.write.adoption import searched_since_ms
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest, WrittenElsewhere
+from dagster_iceberg_spark.table.snapshot import TableState
 
 
 class IcebergPipes(dg.ConfigurableResource[None]):
@@ -30,6 +34,15 @@ class IcebergPipes(dg.ConfigurableResource[None]):
     """
 
     extras: dict[str, Any] = Field(default={}, description="Extras that each job gets.")
+    watch_seconds: float = Field(
+        default=30.0, gt=0, description="Seconds between two looks for the snapshot while a job runs."
+    )
+    ends_after_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="Seconds that a job may go on after its commit. Then it is ended, as if its run were terminated, "
+        "and the step succeeds. Default: as long as it takes.",
+    )
 
     def run(
         self,
@@ -68,28 +81,52 @@ class IcebergPipes(dg.ConfigurableResource[None]):
                 found=type(io_manager).__name__,
                 hint="set `io_manager_key` of the asset.",
             )
-        catalog, request = io_manager.write_request_of(output_facts(output_context))
+        facts = output_facts(output_context)
+        catalog, request = io_manager.write_request_of(facts)
         state = look(catalog, request.identifier)
-        known = frozenset[int]() if request.candidates or state is None else frozenset(state.snapshots)
-        if committed_snapshots(state, request, known):
+        known = _known(state, request)
+        if state is not None and find_commit(state, request, known):
             context.log.info(f"The job of an earlier attempt has committed {request.subject}: none is launched.")
             return dg.Output(WrittenElsewhere("no job was launched", known=known), output)
         document = JobDocument(
             JobCatalog.of(catalog),
             dict(inputs or {}),
-            {output: JobOutput.of(request)},
+            {output: JobOutput.of(request, state)},
             io_manager.arrow_bytes,
             io_manager.spark.is_case_sensitive,
         )
+        sent = {**self.extras, **(extras or {}), **document.extras()}
+        done: dg.PipesClientCompletedInvocation | None = None
+        watch = CommitWatch(
+            lambda: bool(committed_snapshots(look(catalog, request.identifier), request, known)),
+            context.log.info,
+            interval_seconds=self.watch_seconds,
+            ends_after_seconds=self.ends_after_seconds,
+        )
         try:
-            done = client.run(context=context, extras={**self.extras, **(extras or {}), **document.extras()}, **options)
+            with recorded(LaunchedJobs(facts.step, request)), watch:
+                done = client.run(context=context, extras=sent, **options)
         except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
             found = catalog.redact(f"the job has ended with an error: {first_line(error)}")
             context.log.warning(f"{request.subject}: {found}")
             return dg.Output(WrittenElsewhere(found, error, known=known), output)
+        if done is None:
+            return dg.Output(WrittenElsewhere("the job was ended after its commit", known=known), output)
         audits = audits_in(done.get_custom_messages())
         written = WrittenElsewhere("the job has ended without an error", audits=audits, known=known)
         return dg.Output(written, output, metadata=_reported(done))
+
+
+def _known(state: TableState | None, request: WriteRequest) -> frozenset[int]:
+    """Return the snapshots that are older than the attempts of the step."""
+    if state is None:
+        return frozenset()
+    since_ms = searched_since_ms(request.candidates)
+    return frozenset(
+        snapshot.snapshot_id
+        for snapshot in state.snapshots.values()
+        if since_ms is None or snapshot.committed_at_ms < since_ms
+    )
 
 
 def _reported(done: dg.PipesClientCompletedInvocation) -> dict[str, Any]:

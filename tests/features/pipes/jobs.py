@@ -2,13 +2,18 @@
 
 import datetime as dt
 import os
+import subprocess
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from dagster_iceberg_spark.commit import staged_write
 from dagster_iceberg_spark.pipes import IcebergJob, open_iceberg_pipes
 
 ROWS = pa.table({"v": [1, 2, 3]})
@@ -64,10 +69,87 @@ def die_before_the_publication(lake: IcebergJob) -> None:
 
 def by_hand(lake: IcebergJob) -> None:
     """Append as a job in another language would: with the summary of the extras."""
+    for _ in range(lake.pipes.get_extra("times")):
+        append_by_hand(lake)
+
+
+def append_by_hand(lake: IcebergJob) -> None:
     output = lake.pipes.get_extra("dagster_iceberg_spark")["outputs"]["result"]
     catalog = SqlCatalog("lake", uri=f"sqlite:///{lake.pipes.get_extra('at')}/catalog.db")
-    for _ in range(lake.pipes.get_extra("times")):
-        catalog.load_table(output["table"]).append(ROWS, snapshot_properties=output["summary"])
+    catalog.load_table(output["table"]).append(ROWS, snapshot_properties=output["summary"])
+
+
+def count_by_value(lake: IcebergJob) -> None:
+    """Aggregate an input on the job's session. The first job that ran out of memory is lost after its commit."""
+    lake.write(lake.read("source").groupBy("v").count().withColumnRenamed("count", "n"))
+    if lake.pipes.get_extra("is_lost"):
+        os._exit(137)
+
+
+def append_together(lake: IcebergJob) -> None:
+    """Append by Spark, at the same time as another process of the same job, which this one starts."""
+    rows = lake.spark.sql("SELECT v FROM VALUES (1), (2), (3) AS rows (v)")
+    real = staged_write.publish
+    is_first = "LAKE_IS_SECOND" not in os.environ
+    environment = {**os.environ, "LAKE_IS_SECOND": "yes"}
+
+    def publish_later(*args: Any) -> Any:
+        if is_first and not done:
+            done.append(True)
+            subprocess.run([sys.executable, *sys.argv], env=environment, check=True)
+        return real(*args)
+
+    done: list[bool] = []
+    with mock.patch.object(staged_write, "publish", publish_later):
+        lake.write(rows)
+
+
+def spark_version(lake: IcebergJob) -> None:
+    lake.write(lake.spark.sql("SELECT substring_index(version(), '.', 2) AS v"))
+
+
+def write_and_hang(lake: IcebergJob) -> None:
+    lake.write(ROWS)
+    time.sleep(240)
+
+
+def wait_and_write(lake: IcebergJob) -> None:
+    """Tell that the job has started, with a process of its own, and write when the test says so."""
+    with subprocess.Popen(["sleep", "240"]) as child:
+        at = Path(os.environ["LAKE_AT"])
+        (at / f"started-{os.getpid()}-{child.pid}").touch()
+        while not (at / "go").exists():
+            time.sleep(0.05)
+        lake.write(ROWS)
+        child.kill()
+
+
+def two_at_once(lake: IcebergJob) -> None:
+    """Commit as another attempt of the same job does, in the moment before this one publishes."""
+    real, twin = staged_write.publish, replace(lake)
+
+    def publish_later(*args: Any) -> Any:
+        with mock.patch.object(staged_write, "publish", real):
+            twin.write(ROWS)
+        return real(*args)
+
+    with mock.patch.object(staged_write, "publish", publish_later):
+        lake.write(ROWS)
+
+
+def two_at_once_by_hand(lake: IcebergJob) -> None:
+    """Append as a job in another language would, in the moment before this one publishes."""
+    real = staged_write.publish
+
+    def publish_later(*args: Any) -> Any:
+        if not done:
+            done.append(True)
+            append_by_hand(lake)
+        return real(*args)
+
+    done: list[bool] = []
+    with mock.patch.object(staged_write, "publish", publish_later):
+        lake.write(ROWS)
 
 
 def without_dagster(lake: IcebergJob) -> None:
@@ -89,6 +171,13 @@ JOBS: dict[str, Any] = {
         count_by_spark,
         by_hand,
         die_before_the_publication,
+        count_by_value,
+        append_together,
+        spark_version,
+        write_and_hang,
+        wait_and_write,
+        two_at_once,
+        two_at_once_by_hand,
         without_dagster,
     )
 }
