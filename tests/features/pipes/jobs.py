@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,20 +89,9 @@ def count_by_value(lake: IcebergJob) -> None:
 
 
 def append_together(lake: IcebergJob) -> None:
-    """Append by Spark, at the same time as another process of the same job, which this one starts."""
+    """Append by Spark as another attempt of the same job does, in the moment before this one publishes."""
     rows = lake.spark.sql("SELECT v FROM VALUES (1), (2), (3) AS rows (v)")
-    real = staged_write.publish
-    is_first = "LAKE_IS_SECOND" not in os.environ
-    environment = {**os.environ, "LAKE_IS_SECOND": "yes"}
-
-    def publish_later(*args: Any) -> Any:
-        if is_first and not done:
-            done.append(True)
-            subprocess.run([sys.executable, *sys.argv], env=environment, check=True)
-        return real(*args)
-
-    done: list[bool] = []
-    with mock.patch.object(staged_write, "publish", publish_later):
+    with before_publication(lambda: replace(lake).write(rows)):
         lake.write(rows)
 
 
@@ -126,30 +117,30 @@ def wait_and_write(lake: IcebergJob) -> None:
 
 def two_at_once(lake: IcebergJob) -> None:
     """Commit as another attempt of the same job does, in the moment before this one publishes."""
-    real, twin = staged_write.publish, replace(lake)
-
-    def publish_later(*args: Any) -> Any:
-        with mock.patch.object(staged_write, "publish", real):
-            twin.write(ROWS)
-        return real(*args)
-
-    with mock.patch.object(staged_write, "publish", publish_later):
+    with before_publication(lambda: replace(lake).write(ROWS)):
         lake.write(ROWS)
 
 
 def two_at_once_by_hand(lake: IcebergJob) -> None:
     """Append as a job in another language would, in the moment before this one publishes."""
+    with before_publication(lambda: append_by_hand(lake)):
+        lake.write(ROWS)
+
+
+@contextmanager
+def before_publication(act: Callable[[], object]) -> Iterator[None]:
+    """Act once before the first publication of the block."""
     real = staged_write.publish
 
     def publish_later(*args: Any) -> Any:
-        if not done:
-            done.append(True)
-            append_by_hand(lake)
+        with mock.patch.object(staged_write, "publish", real):
+            if not done:
+                done.append(act())
         return real(*args)
 
-    done: list[bool] = []
+    done: list[object] = []
     with mock.patch.object(staged_write, "publish", publish_later):
-        lake.write(ROWS)
+        yield
 
 
 def without_dagster(lake: IcebergJob) -> None:

@@ -30,9 +30,6 @@ from tests.core.arrow.test_write import once
 from tests.core.arrow.writing import DAYS, ArrowLake, metadata_of
 from tests.test_docs import CHECKOUT
 
-# Dagster's own clients use what it has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:.*AssetExecutionContext.run_id is deprecated:DeprecationWarning")
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[ArrowLake]:

@@ -22,7 +22,7 @@ from tests.core.arrow.writing import ArrowLake
 from tests.features.pipes.test_pipes import command, commits, job_asset, lake, resources  # noqa: F401
 from tests.test_docs import CHECKOUT
 
-pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore:.*run_id is deprecated:DeprecationWarning")]
+pytestmark = pytest.mark.full
 SECONDS = 60
 
 
