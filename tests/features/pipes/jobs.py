@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from dagster_iceberg_spark.commit import staged_write
 from dagster_iceberg_spark.pipes import IcebergJob, open_iceberg_pipes
+from tests.features.pipes.deaths import die_at
 
 ROWS = pa.table({"v": [1, 2, 3]})
 
@@ -104,6 +105,11 @@ def write_and_hang(lake: IcebergJob) -> None:
     time.sleep(240)
 
 
+def write_noted(lake: IcebergJob) -> None:
+    (Path(os.environ["LAKE_AT"]) / f"noted-{os.getpid()}").touch()
+    lake.write(ROWS)
+
+
 def wait_and_write(lake: IcebergJob) -> None:
     """Tell that the job has started, with a process of its own, and write when the test says so."""
     with subprocess.Popen(["sleep", "240"]) as child:
@@ -167,6 +173,7 @@ JOBS: dict[str, Any] = {
         spark_version,
         write_and_hang,
         wait_and_write,
+        write_noted,
         two_at_once,
         two_at_once_by_hand,
         without_dagster,
@@ -174,5 +181,6 @@ JOBS: dict[str, Any] = {
 }
 
 if __name__ == "__main__":
+    die_at(os.environ.get("JOB_DIES"))
     with open_iceberg_pipes() as opened:
         JOBS[sys.argv[1]](opened)

@@ -1,7 +1,8 @@
 """A code location of its own process: `python -m tests.features.pipes.location <directory> <job's command>...`.
 
 It materializes an asset that a job writes, and prints the version of its own Spark. Environment variables choose the
-rest: `DISPOSITION`, `PARENT` (the run to resume), `WITHOUT_HANDLES` (Dagster's client, which does not reattach).
+rest: `DISPOSITION`, `PARENT` and `ROOT` (the run to resume and the first one), `WITHOUT_HANDLES` (Dagster's client,
+which does not reattach), `DIES` (where the process is killed).
 """
 
 import os
@@ -14,6 +15,7 @@ import dagster as dg
 from dagster_iceberg_spark import IcebergPipes, ReattachableSubprocessClient
 from dagster_iceberg_spark.versions import SPARK_VERSION
 from tests.core.arrow.writing import ArrowLake
+from tests.features.pipes.deaths import die_at
 from tests.test_docs import CHECKOUT
 
 RESUMED = "dagster/is_resume_retry"
@@ -33,11 +35,13 @@ def execute(directory: Path, command: list[str]) -> dg.ExecuteInProcessResult:
         resources = {"iceberg": lake.io_manager, "client": client, "lake": IcebergPipes()}
         job = dg.Definitions([asset], resources=resources).resolve_implicit_global_asset_job_def()
         parent = os.environ.get("PARENT")
-        tags = {"dagster/parent_run_id": parent, "dagster/root_run_id": parent, RESUMED: "true"} if parent else {}
+        root = os.environ.get("ROOT", parent)
+        tags = {"dagster/parent_run_id": parent, "dagster/root_run_id": root, RESUMED: "true"} if parent else {}
         return job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
 
 
 if __name__ == "__main__":
+    die_at(os.environ.get("DIES"))
     ended = execute(Path(sys.argv[1]), sys.argv[2:])
     sys.stdout.write(f"Spark {SPARK_VERSION}: {'success' if ended.success else 'failure'}\n")
     sys.exit(0 if ended.success else 1)
