@@ -1,7 +1,7 @@
 """Writes by another process, such as a job on a cluster. The snapshot with the commit token decides their outcome."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn, cast
 
@@ -34,7 +34,10 @@ def adopt(
     Raises:
         JobFailedError: The table has no snapshot with the token, however the process has ended.
     """
-    return materialize(_AdoptingEngine(catalog, request, written, scan), request, known=written.known)
+    commit = materialize(_AdoptingEngine(catalog, request, written, scan), request, known=written.known)
+    if written.counts is None or commit.snapshot.snapshot_id != written.snapshot_id:
+        return commit
+    return replace(commit, counts=written.counts)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def lake(tmp_path: Path) -> Iterator[ArrowLake]:
 
 
 def submit(
-    lake: ArrowLake, cluster: SparkCluster, job: str, *, is_lost: bool = False, **metadata: Any
+    lake: ArrowLake, cluster: SparkCluster, job: str, *, is_lost: bool = False, disposition: str = "replace"
 ) -> dg.ExecuteInProcessResult:
     """Materialize an asset from its source, by a job of the cluster."""
     settings = {**EXECUTORS, "spark.master": cluster.address, "spark.sql.extensions": ICEBERG_EXTENSIONS}
@@ -45,7 +45,9 @@ def submit(
     program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [str(program), *chosen, str(CHECKOUT / "tests" / "features" / "pipes" / "jobs.py"), job]
 
-    @dg.asset(name="t", io_manager_key="iceberg", metadata={"iceberg/engine": "auto", **metadata})
+    metadata = {"iceberg/engine": "auto", "iceberg/write_disposition": disposition}
+
+    @dg.asset(name="t", io_manager_key="iceberg", metadata=metadata)
     def asset(
         context: dg.AssetExecutionContext, client: dg.PipesSubprocessClient, lake: IcebergPipes, source: ReadPlan
     ) -> Any:
@@ -69,5 +71,5 @@ def test_a_job_of_the_cluster_reads_and_writes(lake: ArrowLake, cluster: SparkCl
 
 def test_of_two_jobs_of_the_cluster_that_append_at_once_one_adopts(lake: ArrowLake, cluster: SparkCluster) -> None:
     lake.write(pa.table({"v": [7]}), name="source")
-    submit(lake, cluster, "append_together", **{"iceberg/write_disposition": "append"})
+    submit(lake, cluster, "append_together", disposition="append")
     assert (lake.rows("v"), commits(lake)) == ([1, 2, 3], 1)

@@ -1,8 +1,8 @@
 """What a job must know and what it reports, as JSON. Both sides need the same version of the package."""
 
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from importlib import import_module
 from typing import Any, Final
@@ -20,7 +20,7 @@ from dagster_iceberg_spark.plan.write.write_request import (
 )
 from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, Materialization
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, TableState
 
 EXTRAS: Final = "dagster_iceberg_spark"
 """The key of the document in the extras of Dagster Pipes, and of the job's report in its messages."""
@@ -160,15 +160,38 @@ def read_document(extras: Mapping[str, Any]) -> JobDocument:
     return document
 
 
-def report_of(audits: Mapping[str, AuditResult]) -> dict[str, Any]:
-    """Return the message in which a job reports the results of audits."""
-    return {EXTRAS: encode(dict(audits))}
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job reports of an output besides its snapshot.
+
+    Args:
+        audits: The results of audits, by name.
+        snapshot_id: The snapshot that it has committed, or None if it has failed.
+        counts: The counts of its rows, or None.
+    """
+
+    output: str
+    audits: Mapping[str, AuditResult] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    counts: RowCounts | None = None
+
+    @classmethod
+    def of(cls, output: str, results: Sequence[AuditResult], commit: Commit | None = None) -> "JobReport":
+        """Return the report of a commit, or of audits that have failed."""
+        audits = {result.audit.name: result for result in results}
+        return (
+            cls(output, audits) if commit is None else cls(output, audits, commit.snapshot.snapshot_id, commit.counts)
+        )
+
+    def message(self) -> dict[str, Any]:
+        """Return the report as a message of Dagster Pipes."""
+        return {EXTRAS: encode(self)}
 
 
-def audits_in(messages: Any) -> dict[str, AuditResult]:
-    """Return the results of audits in the messages of a job."""
+def reports_in(messages: Sequence[Any]) -> dict[str, JobReport]:
+    """Return the reports in the messages of a job, by the name of the output."""
     found = [message[EXTRAS] for message in messages if isinstance(message, Mapping) and EXTRAS in message]
-    return {name: result for message in found for name, result in decode(message).items()}
+    return {report.output: report for report in map(decode, found)}
 
 
 def encode(value: Any) -> Any:

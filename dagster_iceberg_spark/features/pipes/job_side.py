@@ -17,7 +17,7 @@ from dagster_iceberg_spark.arrow import reader
 from dagster_iceberg_spark.assets.engines import commit_output
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError, ConfigurationError
-from dagster_iceberg_spark.features.pipes.extras import JobDocument, JobOutput, read_document, report_of
+from dagster_iceberg_spark.features.pipes.extras import JobDocument, JobOutput, JobReport, read_document
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 from dagster_iceberg_spark.plan.write.write_request import Staging, TableRequest, WriteRequest, staged_branch
 
@@ -93,9 +93,10 @@ class IcebergJob:
         try:
             written = commit_output(self, request, rows, arrow_bytes=self._document.arrow_bytes)
         except AuditFailedError as error:
-            self.pipes.report_custom_message(report_of({result.audit.name: result for result in error.results}))
+            self.pipes.report_custom_message(JobReport.of(output, error.results).message())
             raise
-        self.pipes.report_custom_message(report_of({result.audit.name: result for result in written.commit.audits}))
+        report = JobReport.of(output, written.commit.audits, written.commit)
+        self.pipes.report_custom_message(report.message())
         return written.commit
 
     @cached_property

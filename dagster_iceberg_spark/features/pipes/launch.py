@@ -1,25 +1,24 @@
 """Launches a job through any client of Dagster Pipes, with what its tables need."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from dagster_iceberg_spark.assets.asking import output_facts
+from dagster_iceberg_spark.assets.asking import OutputFacts, output_facts
 from dagster_iceberg_spark.assets.dagster_private.context import output_of
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
-from dagster_iceberg_spark.catalog.description import first_line
+from dagster_iceberg_spark.catalog.description import CatalogDescription, first_line
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.outcome import committed_snapshots, find_commit
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.pipes.extras import JobCatalog, JobDocument, JobOutput, audits_in
+from dagster_iceberg_spark.features.pipes.extras import JobCatalog, JobDocument, JobOutput, JobReport, reports_in
 from dagster_iceberg_spark.features.pipes.reattachment import LaunchedJobs, recorded
 from dagster_iceberg_spark.features.pipes.watch import CommitWatch
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
-from dagster_iceberg_spark.plan.write.adoption import searched_since_ms
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest, WrittenElsewhere
-from dagster_iceberg_spark.table.snapshot import TableState
 
 
 class IcebergPipes(dg.ConfigurableResource[None]):
@@ -71,12 +70,93 @@ class IcebergPipes(dg.ConfigurableResource[None]):
         Raises:
             IcebergSparkError: The configuration is wrong. No job is launched.
         """
+        return self.run_for_outputs(context, client, [output], inputs=inputs, extras=extras, **options)[0]
+
+    def run_for_outputs(
+        self,
+        context: dg.AssetExecutionContext,
+        client: dg.PipesClient,
+        outputs: Sequence[str],
+        *,
+        inputs: Mapping[str, ReadPlan] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> tuple[dg.Output[WrittenElsewhere], ...]:
+        """Launch a job that writes several outputs. Return the output of each, for the asset to return or to yield.
+
+        Each output is committed on its own. No job is launched if all of them are committed already.
+
+        Args:
+            context: The context of the asset.
+            client: The client that launches the job.
+            outputs: The names of the outputs that the job writes.
+            inputs: The inputs of the asset that the job reads, as for `run`.
+            extras: Further extras for the job.
+            options: Further arguments of the client's `run`.
+
+        Raises:
+            IcebergSparkError: The configuration is wrong. No job is launched.
+        """
         context.set_requires_typed_event_stream(error_message="Return what `IcebergPipes.run` returns.")
-        output_context, io_manager = output_of(context, output)
+        planned = [_Planned.of(context, name) for name in outputs]
+        first, subjects = planned[0], ", ".join(each.request.subject for each in planned)
+        if all(each.is_committed for each in planned):
+            context.log.info(f"The job of an earlier attempt has committed {subjects}: none is launched.")
+            return tuple(each.ended("no job was launched") for each in planned)
+        document = JobDocument(
+            JobCatalog.of(first.catalog),
+            dict(inputs or {}),
+            {each.name: each.sent for each in planned},
+            first.io_manager.arrow_bytes,
+            first.io_manager.spark.is_case_sensitive,
+        )
+        sent = {**self.extras, **(extras or {}), **document.extras()}
+        watch = CommitWatch(
+            lambda: all(each.has_committed() for each in planned),
+            context.log.info,
+            interval_seconds=self.watch_seconds,
+            ends_after_seconds=self.ends_after_seconds,
+        )
+        try:
+            with recorded(LaunchedJobs(first.facts.step, first.request)):
+                done = watch.run(lambda: client.run(context=context, extras=sent, **options))
+        except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
+            found = first.catalog.redact(f"the job has ended with an error: {first_line(error)}")
+            context.log.warning(f"{subjects}: {found}")
+            return tuple(each.ended(found, error) for each in planned)
+        if done is None:
+            return tuple(each.ended("the job was ended after its commit") for each in planned)
+        reports, results = reports_in(done.get_custom_messages()), done.get_results(implicit_materializations=False)
+        found = "the job has ended without an error"
+        return tuple(each.ended(found, report=reports.get(each.name), results=results) for each in planned)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """An output that a job is to write.
+
+    Args:
+        known: The snapshots that the table had before the job.
+        is_committed: Whether an earlier attempt has committed it.
+    """
+
+    name: str
+    facts: OutputFacts
+    io_manager: TableIOManager
+    catalog: CatalogDescription
+    request: WriteRequest
+    sent: JobOutput
+    known: frozenset[int]
+    is_committed: bool
+
+    @classmethod
+    def of(cls, context: dg.AssetExecutionContext, name: str) -> "_Planned":
+        """Plan an output, and look for it in its table."""
+        output_context, io_manager = output_of(context, name)
         if not isinstance(io_manager, TableIOManager):
             raise ConfigurationError.refusing(
                 "launch",
-                f"a job for the output {output!r} of {context.op_execution_context.op_handle}",
+                f"a job for the output {name!r} of {context.op_execution_context.op_handle}",
                 expected="an IcebergPySparkIOManager to store the output",
                 found=type(io_manager).__name__,
                 hint="set `io_manager_key` of the asset.",
@@ -84,55 +164,28 @@ class IcebergPipes(dg.ConfigurableResource[None]):
         facts = output_facts(output_context)
         catalog, request = io_manager.write_request_of(facts)
         state = look(catalog, request.identifier)
-        known = _known(state, request)
-        if state is not None and find_commit(state, request, known):
-            context.log.info(f"The job of an earlier attempt has committed {request.subject}: none is launched.")
-            return dg.Output(WrittenElsewhere("no job was launched", known=known), output)
-        document = JobDocument(
-            JobCatalog.of(catalog),
-            dict(inputs or {}),
-            {output: JobOutput.of(request, state)},
-            io_manager.arrow_bytes,
-            io_manager.spark.is_case_sensitive,
-        )
-        sent = {**self.extras, **(extras or {}), **document.extras()}
-        done: dg.PipesClientCompletedInvocation | None = None
-        watch = CommitWatch(
-            lambda: bool(committed_snapshots(look(catalog, request.identifier), request, known)),
-            context.log.info,
-            interval_seconds=self.watch_seconds,
-            ends_after_seconds=self.ends_after_seconds,
-        )
-        try:
-            with recorded(LaunchedJobs(facts.step, request)), watch:
-                done = client.run(context=context, extras=sent, **options)
-        except Exception as error:  # noqa: BLE001 - of any client: the snapshot decides
-            found = catalog.redact(f"the job has ended with an error: {first_line(error)}")
-            context.log.warning(f"{request.subject}: {found}")
-            return dg.Output(WrittenElsewhere(found, error, known=known), output)
-        if done is None:
-            return dg.Output(WrittenElsewhere("the job was ended after its commit", known=known), output)
-        audits = audits_in(done.get_custom_messages())
-        written = WrittenElsewhere("the job has ended without an error", audits=audits, known=known)
-        return dg.Output(written, output, metadata=_reported(done))
+        known = frozenset[int]() if state is None else frozenset(state.snapshots)
+        is_committed = state is not None and find_commit(state, request, known) is not None
+        sent = JobOutput.of(request, state)
+        return cls(name, facts, io_manager, catalog, request, sent, known, is_committed)
 
+    def has_committed(self) -> bool:
+        """Return whether the job has committed the output."""
+        return bool(committed_snapshots(look(self.catalog, self.request.identifier), self.request, self.known))
 
-def _known(state: TableState | None, request: WriteRequest) -> frozenset[int]:
-    """Return the snapshots that are older than the attempts of the step."""
-    if state is None:
-        return frozenset()
-    since_ms = searched_since_ms(request.candidates)
-    return frozenset(
-        snapshot.snapshot_id
-        for snapshot in state.snapshots.values()
-        if since_ms is None or snapshot.committed_at_ms < since_ms
-    )
-
-
-def _reported(done: dg.PipesClientCompletedInvocation) -> dict[str, Any]:
-    """Return the metadata that the job has reported of its materialization."""
-    found = dict[str, Any]()
-    for result in done.get_results(implicit_materializations=False):
-        if isinstance(result, dg.MaterializeResult):
-            found |= result.metadata or {}
-    return found
+    def ended(
+        self,
+        found: str,
+        cause: Exception | None = None,
+        *,
+        report: JobReport | None = None,
+        results: Sequence[Any] = (),
+    ) -> dg.Output[WrittenElsewhere]:
+        """Return the output after the job has ended, with the metadata that it has reported for the asset."""
+        given = report or JobReport(self.name)
+        written = WrittenElsewhere(found, cause, given.audits, self.known, given.snapshot_id, given.counts)
+        metadata = dict[str, Any]()
+        for result in results:
+            if isinstance(result, dg.MaterializeResult) and result.asset_key == self.facts.asset_key:
+                metadata |= result.metadata or {}
+        return dg.Output(written, self.name, metadata=metadata)

@@ -1,24 +1,23 @@
 """Looks for the snapshot of a job while the job runs, because a job may hang after its commit."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeVar
 
 import dagster as dg
 
 from dagster_iceberg_spark.errors import IcebergSparkError
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+_INTERRUPTS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 _DELIVERY_SECONDS: Final = 5.0
+_EndedT = TypeVar("_EndedT")
 
 
 class CommitWatch:
-    """Looks for the snapshot at intervals while a block runs, in a thread.
+    """Looks for the snapshot at intervals while a job runs, in a thread.
 
     It ends the job by the interrupt by which Dagster ends a run, so any client ends its job in its own way. Only the
     main thread can be interrupted. In another thread, the watch only reports.
@@ -45,26 +44,23 @@ class CommitWatch:
         self._main = threading.main_thread() if threading.current_thread() is threading.main_thread() else None
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._look, name="commit watch", daemon=True)
-        self.has_ended_job = False
+        self._has_interrupted = False
 
-    def __enter__(self) -> "Self":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        """Suppress the interrupt that has ended the job."""
-        is_ours = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
+    def run(self, job: Callable[[], _EndedT]) -> _EndedT | None:
+        """Run the job, and return what it returns, or None if it was ended after its commit."""
         try:
-            with self._lock:
-                self._ended.set()
-            if self.has_ended_job and not isinstance(error, is_ours):
-                time.sleep(_DELIVERY_SECONDS)  # the interrupt is on its way
-        except is_ours:
-            return error is None
-        return self.has_ended_job and isinstance(error, is_ours)
+            try:
+                threading.Thread(target=self._look, name="commit watch", daemon=True).start()
+                return job()
+            finally:
+                with self._lock:
+                    self._ended.set()
+                if self._has_interrupted and not isinstance(sys.exc_info()[1], _INTERRUPTS):
+                    time.sleep(_DELIVERY_SECONDS)  # the interrupt is on its way, and must not reach what comes next
+        except _INTERRUPTS:
+            if not self._has_interrupted:
+                raise
+            return None
 
     def _look(self) -> None:
         found_at: float | None = None
@@ -78,7 +74,7 @@ class CommitWatch:
                 self._report(f"The job still runs {self._ends_after:.0f} s after its commit, and is ended.")
                 with self._lock:
                     if not self._ended.is_set():
-                        self.has_ended_job = True
+                        self._has_interrupted = True
                         signal.pthread_kill(self._main.ident or 0, signal.SIGINT)
                 return
 

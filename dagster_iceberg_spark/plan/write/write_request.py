@@ -20,7 +20,7 @@ from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, PublishedBy, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, PublishedBy, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 _PREFIX: Final = "dagster_"
@@ -260,10 +260,14 @@ class WrittenElsewhere:
         found: How the process has ended, for the error if there is no snapshot.
         cause: The error that it has ended with, or None.
         audits: The results of audits that it has evaluated, by name.
-        known: Snapshots that the table had before the process was launched, as far as the token may be in them.
+        known: The snapshots that the table had before the process was launched.
+        snapshot_id: The snapshot that it has reported, or None if its report was lost.
+        counts: The counts of the rows of that snapshot, or None.
     """
 
     found: str
     cause: Exception | None = None
     audits: Mapping[str, AuditResult] = field(default_factory=dict)
     known: frozenset[int] = frozenset()
+    snapshot_id: int | None = None
+    counts: RowCounts | None = None

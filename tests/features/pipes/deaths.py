@@ -13,14 +13,14 @@ JOB_POINTS: Final = {
     "catalog.data_commit:commit_table:after": False,  # to the staged branch
     "commit.staged_write:publish:before": False,
     "commit.staged_write:publish:after": True,
-    "features.pipes.job_side:report_of:before": True,
+    "features.pipes.extras:JobReport.of:before": True,
 }
 """The points of a job that appends, and whether its snapshot is published there."""
 LOCATION_POINTS: Final = (
-    "features.pipes.launch:_known:after",
+    "features.pipes.launch:look:after",
     "features.pipes.reattachment:_handle_of:before",
     "features.pipes.reattachment:LaunchedJobs.record:after",
-    "features.pipes.launch:audits_in:before",
+    "features.pipes.launch:reports_in:before",
     "commit.elsewhere:materialize:before",
     "commit.elsewhere:materialize:after",
     "assets.table_io_manager:report_commit:before",

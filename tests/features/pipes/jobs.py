@@ -15,6 +15,7 @@ from unittest import mock
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from dagster_iceberg_spark.catalog import publication
 from dagster_iceberg_spark.commit import staged_write
 from dagster_iceberg_spark.pipes import IcebergJob, open_iceberg_pipes
 from tests.features.pipes.deaths import die_at
@@ -46,6 +47,21 @@ def fail(_: IcebergJob) -> None:
 
 def copy(lake: IcebergJob) -> None:
     lake.write(lake.read("source", "pyarrow.Table"))
+
+
+def write_two_days(lake: IcebergJob) -> None:
+    days = [dt.datetime(2024, 1, day, 5, tzinfo=dt.timezone.utc) for day in (1, 1, 2)]
+    lake.write(pa.table({"at": pa.array(days, pa.timestamp("us", "UTC")), "v": [1, 2, 3]}))
+
+
+def write_both(lake: IcebergJob) -> None:
+    """Write two outputs. The first time, the job is lost between them."""
+    lake.write(ROWS, "first")
+    lost = Path(lake.pipes.get_extra("at")) / "lost"
+    if not lost.exists():
+        lost.touch()
+        os._exit(137)
+    lake.write(ROWS, "second")
 
 
 def write_other(lake: IcebergJob) -> None:
@@ -136,7 +152,7 @@ def two_at_once_by_hand(lake: IcebergJob) -> None:
 @contextmanager
 def before_publication(act: Callable[[], object]) -> Iterator[None]:
     """Act once before the first publication of the block."""
-    real = staged_write.publish
+    real = publication.publish
 
     def publish_later(*args: Any) -> Any:
         with mock.patch.object(staged_write, "publish", real):
@@ -163,6 +179,8 @@ JOBS: dict[str, Any] = {
         nothing,
         fail,
         copy,
+        write_two_days,
+        write_both,
         write_other,
         write_days,
         count_by_spark,

@@ -35,8 +35,9 @@ def execute(directory: Path, command: list[str]) -> dg.ExecuteInProcessResult:
         resources = {"iceberg": lake.io_manager, "client": client, "lake": IcebergPipes()}
         job = dg.Definitions([asset], resources=resources).resolve_implicit_global_asset_job_def()
         parent = os.environ.get("PARENT")
-        root = os.environ.get("ROOT", parent)
-        tags = {"dagster/parent_run_id": parent, "dagster/root_run_id": root, RESUMED: "true"} if parent else {}
+        tags = {"dagster/parent_run_id": parent, RESUMED: "true"} if parent else {}
+        if parent:
+            tags["dagster/root_run_id"] = os.environ.get("ROOT", parent)
         return job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
 
 

@@ -177,6 +177,38 @@ def test_rows_that_fail_an_audit_in_the_job_are_not_published(lake: ArrowLake) -
     assert lake.rows("v") == [1, 2, 3]
 
 
+def test_the_rows_of_each_partition_are_reported(lake: ArrowLake) -> None:
+    policy, metadata = dg.BackfillPolicy.single_run(), {"partition_expr": "at"}
+    asset = job_asset("write_two_days", partitions_def=DAYS, metadata=metadata, backfill_policy=policy)
+    tags = {"dagster/asset_partition_range_start": "2024-01-01", "dagster/asset_partition_range_end": "2024-01-02"}
+    result = materialize(lake, asset, tags=tags)
+    found = {event.partition: event.metadata["dagster/partition_row_count"].value for event in materializations(result)}
+    assert found == {"2024-01-01": 2, "2024-01-02": 1}
+
+
+def materializations(result: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
+    return [event.materialization for event in result.get_asset_materialization_events()]
+
+
+@pytest.mark.full
+def test_a_job_writes_several_outputs_and_another_writes_what_is_left(lake: ArrowLake) -> None:
+    """The first job is lost between its outputs. The second adopts the first output, and writes the second."""
+    options: dict[str, Any] = {"io_manager_key": "iceberg", "metadata": {"iceberg/write_disposition": "append"}}
+    outs = {name: dg.AssetOut(**options) for name in ("first", "second", "local")}
+
+    @dg.multi_asset(outs=outs, retry_policy=dg.RetryPolicy(max_retries=1))
+    def several(context: dg.AssetExecutionContext, client: dg.PipesSubprocessClient, lake: IcebergPipes) -> Any:
+        given = {"at": context.instance.storage_directory()}
+        written = lake.run_for_outputs(
+            context, client, ["first", "second"], extras=given, command=command("write_both")
+        )
+        yield from written
+        yield dg.Output(pa.table({"v": [4]}), "local")
+
+    assert materialize(lake, several).success
+    assert {name: lake.rows("v", name=name) for name in outs} == {"first": [1, 2, 3], "second": [1, 2, 3], "local": [4]}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("disposition", ["append", "replace"])
 def test_no_second_job_is_launched_after_a_commit(

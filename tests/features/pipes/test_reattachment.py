@@ -114,9 +114,15 @@ def test_a_job_that_hangs_after_its_commit_is_ended(lake: ArrowLake, client_type
 
 def test_a_watch_interrupts_nothing_after_the_job_has_ended() -> None:
     lines = list[str]()
-    for _ in range(200):
-        with CommitWatch(lambda: True, lines.append, interval_seconds=0.001, ends_after_seconds=0.0) as watch:
-            time.sleep(0.001)
+
+    def short() -> str:
+        time.sleep(0.001)
+        return "by itself"
+
+    ended = set[str | None]()
+    for _ in range(300):
+        watch = CommitWatch(lambda: True, lines.append, interval_seconds=0.001, ends_after_seconds=0.0)
+        ended.add(watch.run(short))
         time.sleep(0)
-    assert watch is not None
+    assert ended == {None, "by itself"}
     assert "committed" in "".join(lines)
