@@ -1,10 +1,12 @@
 """Maven coordinates for the installed Spark, and the versions that the package is tested with."""
 
 import os
+import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 MINIMUM_JAVA_VERSION: Final = 17
 """Spark 4 and Iceberg 1.11 run on Java 17 and newer (Spark 4.1 documentation, "Downloading"; Iceberg 1.11 release)."""
@@ -27,12 +29,14 @@ def minor_version(text: str) -> str:
 
 def installed_pyspark() -> str | None:
     """Return the version of `pyspark`, or of `pyspark-client`. None if neither is installed."""
-    return _version_of("pyspark") or _version_of("pyspark-client")
+    return _version_of("pyspark") or _version_of("pyspark-client") or _version_on_path()
 
 
 def has_jvm() -> bool:
     """Return whether the installed pyspark can start a JVM. `pyspark-client` is for Spark Connect only."""
-    return _version_of("pyspark") is not None
+    return _version_of("pyspark") is not None or (
+        _version_of("pyspark-client") is None and installed_pyspark() is not None
+    )
 
 
 def _version_of(distribution: str) -> str | None:
@@ -40,6 +44,17 @@ def _version_of(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+def _version_on_path() -> str | None:
+    """Return the version of the pyspark that `spark-submit` adds to the path: in a directory or an archive."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        return None
+    loader: Any = found.loader
+    text = loader.get_data(str(Path(found.origin).with_name("version.py"))).decode()
+    match = re.search(r"__version__.*[\"'](.+)[\"']", text)
+    return None if match is None else match[1]
 
 
 def _scala_version(spark: str) -> str:

@@ -7,13 +7,38 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
+import pyarrow as pa
+import pyspark
 import pytest
 
+from dagster_iceberg_spark import IcebergPipes, ReadPlan
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS
+from tests.core.arrow.writing import ArrowLake
+from tests.lakes import JARS
 from tests.test_docs import CHECKOUT, DOCS
 
 pytestmark = pytest.mark.timeout(900)
+JOB = """
+import os
+from dagster_iceberg_spark.pipes import open_iceberg_pipes
+
+with open_iceberg_pipes() as lake:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        lake.write(lake.read("source").distinct())
+    else:
+        lake.write(lake.read("source", "pyarrow.Table"))
+"""
 SDIST_FILES = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "dagster_iceberg_spark"}
+
+
+@dg.asset(name="t", io_manager_key="iceberg", metadata={"iceberg/engine": "auto"})
+def copy_of_source(
+    context: dg.AssetExecutionContext, client: dg.PipesSubprocessClient, lake: IcebergPipes, source: ReadPlan
+) -> Any:
+    return lake.run(context, client, inputs={"source": source}, command=lake.extras["command"])
 
 
 def empty_environment(directory: Path) -> Path:
@@ -110,3 +135,38 @@ def test_the_wheel_with_pandas_alone_writes_and_reads_without_pyspark(tmp_path: 
         DAGSTER_HOME=str(home),
     )
     assert re.search(r"Committed snapshot \d+ of weather\.temperatures: 24 rows added", printed)
+
+
+@pytest.mark.slow
+def test_the_wheel_with_pipes_alone_runs_jobs(tmp_path: Path) -> None:
+    """The environment of a job has no Dagster, and the pyspark of the Spark installation, which is no distribution."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        lake = ArrowLake(tmp_path, instance)
+        lake.write(pa.table({"v": [7, 7, 8]}), name="source")
+        wheel, _ = build(tmp_path / "dist")
+        python = empty_environment(tmp_path / "venv")
+        run(
+            *pip_install(python),
+            "-c",
+            constraints(tmp_path),
+            f"dagster-iceberg-spark[pipes] @ {wheel.as_uri()}",
+            cwd=tmp_path,
+        )
+        installed = run(sys.executable, "-m", "pip", "--python", python, "list", cwd=tmp_path)
+        assert not re.search(r"^(dagster|pyspark|pandas) ", installed, re.MULTILINE)
+        (tmp_path / "job.py").write_text(JOB)
+        by_spark = [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--packages", ",".join(JARS), "--conf", f"spark.sql.extensions={ICEBERG_EXTENSIONS}"),
+        ]
+        for command, found in (([str(python)], [7, 7, 8]), (by_spark, [7, 8])):
+            program = [*command, str(tmp_path / "job.py")]
+            client = dg.PipesSubprocessClient(env={"PYSPARK_PYTHON": str(python), "PYTHONPATH": ""})
+            resources = {
+                "iceberg": lake.io_manager,
+                "client": client,
+                "lake": IcebergPipes(extras={"command": program}),
+            }
+            source = dg.AssetSpec("source").with_io_manager_key("iceberg")
+            dg.materialize([copy_of_source, source], selection="t", resources=resources, instance=instance)
+            assert lake.rows("v") == found
