@@ -53,6 +53,8 @@ from .features.pipes.launch import IcebergPipes
 from .features.pipes.reattachment import ReattachableSubprocessClient, reattachable
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
+from .features.remote_sessions.emr import EmrServerlessSession, EmrSession
+from .features.remote_sessions.spark_operator import SparkConnectService
 from .features.watching.changed_partitions import build_changed_partitions_sensor
 from .features.watching.table_sensor import build_table_sensor, foreign_table
 from .io_manager import IcebergPySparkIOManager
@@ -79,6 +81,8 @@ __all__ = [
     "DuckLakeMirror",
     "DuplicateCommitError",
     "EmbeddedCatalog",
+    "EmrServerlessSession",
+    "EmrSession",
     "EngineUnfitError",
     "Finding",
     "GcsStore",
@@ -118,6 +122,7 @@ __all__ = [
     "SchemaMismatchError",
     "SigV4",
     "SparkCatalogByName",
+    "SparkConnectService",
     "SparkEnvironmentError",
     "SparkSqlComponent",
     "SqlCatalog",

@@ -51,6 +51,7 @@ _FEATURES: Final = (
     Feature("mirror", commands=("mirror",), options="MirrorOptions", result_keys=("iceberg/mirror_state",)),
     Feature("pipes"),
     Feature("releases", commands=("branches", "env", "undo"), findings="release_asset.check_releases"),
+    Feature("remote_sessions"),
     Feature("watching"),
 )
 

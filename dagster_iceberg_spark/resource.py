@@ -20,6 +20,7 @@ from dagster_iceberg_spark.config.catalogs import CatalogConfig
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
+from dagster_iceberg_spark.spark.session.databricks import require_not_databricks
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.timeouts import IDLE_SECONDS, STEP_SECONDS
 from dagster_iceberg_spark.versions import installed_pyspark
@@ -224,6 +225,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         require_fields(type(self), data)
         data.setdefault("pyspark", None)
         remote = data.get("remote")
+        require_not_databricks(remote)
         if callable(remote) or hasattr(remote, "connect_url"):
             # Dagster copies resources by their fields. Only a dependency may hold a function.
             data["endpoint"] = data.pop("remote")
@@ -396,4 +398,5 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
             self.jars,
             state_directory=directory if self.remote == "local" else None,
             endpoint=getattr(self.endpoint, "connect_url", self.endpoint),
+            metadata=getattr(self.endpoint, "connect_metadata", None),
         )

@@ -7,7 +7,7 @@ import re
 import sys
 import types as python_types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -39,6 +39,8 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
 from dagster_iceberg_spark.features.mirror.config import DuckLakeMirror
+from dagster_iceberg_spark.features.remote_sessions.emr import EmrServerlessSession, EmrSession
+from dagster_iceberg_spark.features.remote_sessions.spark_operator import SparkConnectService
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.options import output_options as options
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, MetadataKey, duration_text
@@ -210,6 +212,11 @@ def _lines() -> Iterator[str]:
     yield from _fields(IcebergPySparkIOManager)
     yield from _section("IcebergSparkResource", _first_line(IcebergSparkResource))
     yield from _fields(IcebergSparkResource)
+    yield from _section(
+        "Sessions from elsewhere", "Values of `remote` of `IcebergSparkResource`. See [clusters](clusters.md)."
+    )
+    for provider in (EmrServerlessSession, EmrSession, SparkConnectService):
+        yield from _provider(provider)
     yield from _section("Catalogs", "Values of `catalog` of `IcebergSparkResource`.")
     yield from _configurations(
         EmbeddedCatalog,
@@ -308,6 +315,20 @@ def _maintenance() -> Iterator[str]:
     meanings = _meanings(MaintenancePolicy)
     rows = ((item.name, _policy_default(item.default), meanings[item.name]) for item in fields(MaintenancePolicy))
     yield from _table(("field", "default", "meaning"), rows)
+
+
+def _provider(provider: Any) -> Iterator[str]:
+    yield from ("", f"### {provider.__name__}", "", _first_line(provider))
+    kinds: list[Any] = [kind for kind in reversed(provider.__mro__) if is_dataclass(kind)]
+    meanings = {name: text for kind in kinds for name, text in _meanings(kind).items()}
+    rows = ((item.name, _provider_default(item), meanings[item.name]) for item in fields(provider))
+    yield from _table(("field", "default", "meaning"), rows)
+
+
+def _provider_default(item: Any) -> str:
+    if item.default_factory is not MISSING:
+        return f"`{item.default_factory()}`"
+    return "required" if item.default is MISSING else _default_text(item.default)
 
 
 def _meanings(item: type[object]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def _unfit_java(found: str) -> SparkEnvironmentError:
 
 def is_connect(session: Any) -> bool:
     """Return whether the session is a Spark Connect session."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
+    return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(session).__mro__)
 
 
 def loses_executors(session: Any) -> bool:

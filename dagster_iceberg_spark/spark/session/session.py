@@ -2,10 +2,11 @@
 
 import atexit
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflict
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translate
+from dagster_iceberg_spark.spark.session.databricks import require_not_databricks
 from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.session.runtime import is_connect, loses_executors, require_java, require_jvm
 from dagster_iceberg_spark.spark.versions import installed_version, sibling_of, version_of
@@ -66,6 +68,7 @@ class SessionSettings:
         jars: `maven` if Spark downloads Iceberg's runtime and the catalog's driver, `provided` if they are installed.
         state_directory: The directory of the local server's state.
         endpoint: A function that returns the address of a server when a session is opened.
+        metadata: A function that returns what each request to that server carries, such as a token that is renewed.
     """
 
     catalog: CatalogDescription
@@ -74,6 +77,7 @@ class SessionSettings:
     jars: Jars = "maven"
     state_directory: Path | None = None
     endpoint: Callable[[], str] | None = field(default=None, repr=False)
+    metadata: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
 
     @property
     def uses_local_server(self) -> bool:
@@ -103,6 +107,7 @@ class IcebergSession:
         runtime_conf: The configuration that was set after the session started. A sibling session needs the same.
         may_be_stale: Whether the session may use a cache of tables.
         is_on_this_machine: Whether the session's server was started on this machine by the package.
+        address: The address `sc://host:port` of the session's server, if the package has opened the session there.
     """
 
     spark: SparkSession
@@ -110,6 +115,7 @@ class IcebergSession:
     runtime_conf: Mapping[str, str] = field(repr=False, default_factory=dict)
     may_be_stale: bool = True
     is_on_this_machine: bool = False
+    address: str | None = None
 
     @property
     def is_case_sensitive(self) -> bool:
@@ -154,10 +160,11 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     require_reachable(settings.catalog)
     remote = _server_url(settings)
     if remote is not None:
+        require_not_databricks(remote)
         _require_server(remote)
         attached = attach_catalog(_remote_session(settings, remote), settings.catalog, conf=settings.conf)
         is_here = settings.uses_local_server and not loses_executors(attached.spark)
-        return replace(attached, is_on_this_machine=is_here)
+        return replace(attached, is_on_this_machine=is_here, address=_address(remote))
     running = _running_context()
     if running is not None:
         beside = _configure(SparkSession(running).newSession(), settings.conf)
@@ -212,6 +219,10 @@ def attach_catalog(
             same name, which must be the same catalog. The package's own session gets the package's catalog.
         conf: The user's configuration of the session, which takes precedence.
     """
+    theirs: Any = session
+    if is_connect(theirs):
+        with suppress(NotImplementedError):  # a channel of the user's own class
+            require_not_databricks(f"sc://{theirs.client.host}")
     _require_extensions(session)
     if catalog.source == "session":
         return _with_its_own(session, catalog)
@@ -321,9 +332,12 @@ def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
     if not is_connect(session.spark):
         return True
     try:
-        if settings.remote not in {None, LOCAL}:
-            _require_server(str(settings.remote))
-        session.spark.conf.get(CASE_SENSITIVE, None)
+        if session.address is not None and not settings.uses_local_server:
+            _require_server(session.address)
+        # A service accepts connections to a session that has ended: pyspark would ask for ten minutes.
+        is_handed_out = settings.endpoint is not None
+        with version_of(session.spark).without_retries(session.spark) if is_handed_out else nullcontext():
+            session.spark.conf.get(CASE_SENSITIVE, None)
     except (*ENGINE_ERRORS, CatalogUnavailableError):
         return False
     return True
@@ -369,10 +383,12 @@ def _launch(settings: SessionSettings) -> SparkSession:
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
     try:
-        if _running_context() is not None:
+        if settings.metadata is not None:
+            session: Any = _renewed_session(remote, settings.metadata)
+        elif _running_context() is not None:
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-            session: Any = ConnectSession.builder.remote(remote).create()
+            session = ConnectSession.builder.remote(remote).create()
         else:
             session = SparkSession.builder.remote(remote).create()
         _leave_at_exit(session)
@@ -389,6 +405,17 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
                 hint="end the address in `remote` with `/;token=...`, with the token that the server was started with.",
             ) from error
         raise translate(error, action="attach to", subject=_address(remote)) from error
+
+
+def _renewed_session(remote: str, metadata: Callable[[], Mapping[str, str]]) -> Any:
+    """Open a session whose requests carry the current metadata."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    from dagster_iceberg_spark.spark.session.renewed_channel import RenewedChannelBuilder
+
+    if _running_context() is None:
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark does for an address: functions need no JVM then
+    return ConnectSession.builder.channelBuilder(RenewedChannelBuilder(remote, metadata)).create()
 
 
 def _leave_at_exit(session: Any) -> None:

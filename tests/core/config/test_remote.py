@@ -8,6 +8,7 @@ import pytest
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergSparkResource
 from dagster_iceberg_spark.errors import SparkEnvironmentError
+from dagster_iceberg_spark.spark.session.renewed_channel import RenewedChannelBuilder
 from dagster_iceberg_spark.spark.session.session import _server_url
 
 
@@ -46,3 +47,10 @@ def test_a_function_must_return_an_address(tmp_path: Path) -> None:
     with pytest.raises(SparkEnvironmentError, match="expected an address") as refused:
         _server_url(resource.session_settings())
     assert "secret" not in str(refused.value)
+
+
+def test_each_request_carries_the_current_metadata() -> None:
+    tokens = iter(["first", "second"])
+    carried = RenewedChannelBuilder("sc://h/;use_ssl=true;a=1;x=old", lambda: {"x": next(tokens)}).metadata()
+    assert dict(carried) == {"a": "1", "x": "first"}
+    assert dict(carried) == {"a": "1", "x": "second"}
