@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-arrow bench-cold bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
+.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-arrow bench-cold bench-comparison bench-jobs bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -95,6 +95,9 @@ bench-cold: setup ## Measure whole processes of Dagster beside processes of plai
 
 bench-comparison: setup ## Compare twelve situations with plain Spark and dagster-iceberg
 	@$(BIN)/python -m benchmarks.comparison $(ARGS)
+
+bench-jobs: setup ## Measure jobs of Dagster Pipes beside the same spark-submit alone
+	@$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 bench-merging: setup ## Measure merges beside a plain MERGE, and the files that each writes again
 	@$(BIN)/python -m benchmarks.merging $(ARGS)
