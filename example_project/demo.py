@@ -26,7 +26,17 @@ from example_project.resources import CHECKOUT, LAKE, NAMESPACE, mirror_in, reso
 
 DAGSTER_HOME = CHECKOUT / ".dagster_home"
 LOG = DAGSTER_HOME / "demo.log"
-TABLES = ["planes", "airlines", "airports", "weather", "flights", "daily_delays", "monthly_carriers", "load_audit"]
+TABLES = [
+    "planes",
+    "airlines",
+    "airports",
+    "weather",
+    "flights",
+    "daily_delays",
+    "monthly_carriers",
+    "routes",
+    "load_audit",
+]
 NEWEST_SNAPSHOTS = 4
 WIDTH = 100
 PLAIN: Any = {
@@ -92,6 +102,7 @@ STEPS = [
         "January by airline: a monthly partition reads its 31 days", "monthly_carriers", ("--partition", "2013-01-01")
     ),
     Step("An audit of the source tables, appended by pandas: no JVM", "load_audit"),
+    Step("The flights by route, from a job in a process of its own", "routes"),
     Step("A report with a plot, in polars: no JVM", "delay_report"),
 ]
 

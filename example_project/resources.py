@@ -4,7 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark import (
+    DuckLakeMirror,
+    IcebergPipes,
+    IcebergPySparkIOManager,
+    IcebergSparkResource,
+    ReattachableSubprocessClient,
+    SqlCatalog,
+)
 from example_project.sources import NycFlights13
 
 NAMESPACE = "nyc"
@@ -52,6 +59,8 @@ def resources_in(lake: Path, *, remote: str | None = None) -> dict[str, Any]:
         "spark": spark,
         "source": NycFlights13(spark=spark, cache_directory=str(lake / "source")),
         "iceberg": IcebergPySparkIOManager(spark=spark, namespace=NAMESPACE),
+        "client": ReattachableSubprocessClient(cwd=str(CHECKOUT)),
+        "jobs": IcebergPipes(),
         # Its tables are shown in a DuckLake too, for people who work with DuckDB.
         "iceberg_mirrored": IcebergPySparkIOManager(spark=spark, namespace=NAMESPACE, mirror=mirror_in(lake)),
     }

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_evaluations
 from dagster_iceberg_spark.resource import SESSIONS
 from example_project import checks, demo, watching
-from example_project.assets import delays, observations, reference, release, report
+from example_project.assets import delays, observations, reference, release, report, routes
 from example_project.definitions import defs
 from example_project.resources import NAMESPACE, resources_in
 from example_project.sources import SCHEMAS, NycFlights13, data_directory
@@ -34,6 +35,7 @@ ASSETS = [
     delays.daily_delays,
     delays.monthly_carriers,
     report.delay_report,
+    routes.routes,
     release.delays_release,
 ]
 CHECKS = [*checks.audit_checks, checks.weather_is_hourly, checks.delays_are_plausible]
@@ -60,7 +62,7 @@ def test_the_definitions_are_loadable() -> None:
 
 def test_every_asset_has_a_description_and_owners() -> None:
     specs = defs.resolve_all_asset_specs()
-    assert len(specs) == 11
+    assert len(specs) == 12
     for spec in specs:
         assert spec.description
         assert spec.owners
@@ -206,6 +208,16 @@ def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) ->
     metadata = event.step_materialization_data.materialization.metadata
     assert str(metadata["plot"].value).startswith("![Late flights and wind by day](data:image/png;base64,iVBOR")
     assert metadata["days"].value == 2
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_job_counts_the_flights_of_each_route(project: Project) -> None:
+    project.materialize("routes")
+    flights = project.table("flights").scan().to_arrow().to_pylist()
+    departed = Counter((row["origin"], row["dest"]) for row in flights if row["dep_delay"] is not None)
+    stored = project.table("routes").scan().to_arrow().select(["origin", "dest", "flights"]).to_pylist()
+    assert {(row["origin"], row["dest"]): row["flights"] for row in stored} == departed
 
 
 @pytest.mark.full

@@ -1,6 +1,6 @@
 """Jobs that outlive their run, and jobs that hang after their commit.
 
-docs/pipes.md: After a crash; A job that hangs
+docs/pipes.md: After a crash
 """
 
 import os
