@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -22,7 +23,7 @@ from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.session.databricks import require_not_databricks
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.timeouts import IDLE_SECONDS, STEP_SECONDS
+from dagster_iceberg_spark.timeouts import HANDED_OUT_IDLE_SECONDS, IDLE_SECONDS, STEP_SECONDS
 from dagster_iceberg_spark.versions import installed_pyspark
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SessionRegistry:
     def __init__(self) -> None:
         """Start with no sessions."""
         self._shared: dict[SessionIdentity, _SharedSession] = {}
+        self._doubted: dict[int, IcebergSession] = {}
         self._lock = threading.RLock()
         self._process_id = os.getpid()
 
@@ -112,13 +114,23 @@ class SessionRegistry:
                 known = self._shared.get(identity)
                 if known is not None and not is_alive(known.session, settings):
                     forget_session(known.session)
+                    self.doubt(known.session)  # other resources may hold it
                     known = None
                 if known is None:
                     known = _SharedSession(open_session(settings))
                     self._abandon_unreachable()
+                self._doubted.pop(id(known.session), None)
             self._shared[identity] = known
             known.users.add(user)
             return known.session
+
+    def doubt(self, session: "IcebergSession") -> None:
+        """Let `acquire` ask the server of a session before the next use, because a step has failed in it."""
+        self._doubted[id(session)] = session
+
+    def doubts(self, session: "IcebergSession") -> bool:
+        """Return whether a session is doubted. One that is lost stays so, for the resources that still hold it."""
+        return id(session) in self._doubted
 
     def _abandon_unreachable(self) -> None:
         """Abandon unused sessions whose catalog no longer exists."""
@@ -270,12 +282,26 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         self._asked_at = time.monotonic()
         return self._session  # type: ignore[no-any-return]
 
+    @contextmanager
+    def doubted_after_failures(self) -> Iterator[None]:
+        """If the block fails, ask before the next use of the session whether its server still knows it."""
+        try:
+            yield
+        except Exception:
+            if self._session is not None:
+                SESSIONS.doubt(self._session)
+            raise
+
     def _may_be_lost(self) -> bool:
-        """Return whether the session was stopped, or has been idle so long that a server may have dropped it."""
+        """Return whether the session was stopped, is doubted, or has been idle so long that it may have been dropped.
+
+        A service that hands out sessions ends them at its own time.
+        """
         from dagster_iceberg_spark.spark.session.session import is_closed
 
-        is_idle = time.monotonic() - self._asked_at > IDLE_SECONDS
-        return not self.wraps_session and (is_idle or is_closed(self._session))
+        longest = IDLE_SECONDS if self.endpoint is None else HANDED_OUT_IDLE_SECONDS
+        is_idle = time.monotonic() - self._asked_at > longest
+        return not self.wraps_session and (is_idle or SESSIONS.doubts(self._session) or is_closed(self._session))
 
     @property
     def is_case_sensitive(self) -> bool:

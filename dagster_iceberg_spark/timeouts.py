@@ -29,6 +29,8 @@ JAVA_VERSION_SECONDS: Final = 60
 """Until `java -version` answers."""
 IDLE_SECONDS: Final = 300.0
 """After which a session is asked whether its server still knows it."""
+HANDED_OUT_IDLE_SECONDS: Final = 10.0
+"""The same for a session whose address a service hands out."""
 REFRESH_SECONDS: Final = 60.0
 """Between two looks for credentials that are about to expire."""
 

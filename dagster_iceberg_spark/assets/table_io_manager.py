@@ -223,7 +223,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             RetryableError: The same write may succeed if it is tried again.
         """
         facts = output_facts(context)
-        with final_errors(is_in_step=facts.step is not None):
+        with final_errors(is_in_step=facts.step is not None), self.spark.doubted_after_failures():
             catalog, request = self.write_request_of(facts)
             metadata, observers = plain_metadata(facts.definition), self.observers()
             table = ObservedTable(catalog, request.identifier, metadata, request.subject)
@@ -253,7 +253,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         from dagster_iceberg_spark.assets.loading import InputLoader
 
         facts = input_facts(context)
-        with final_errors(is_in_step=facts.step is not None):
+        with final_errors(is_in_step=facts.step is not None), self.spark.doubted_after_failures():
             request = read_request(
                 facts, namespace=self.namespace, publish=self.publish, environment=self._environment_of(facts.step)
             )

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,14 +86,15 @@ class SessionSettings:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Settings with equal identities share a session."""
+        """Settings with equal identities share a session. Dagster copies the object whose method is the endpoint."""
+        provider = getattr(self.endpoint, "__self__", None)
         return (
             self.catalog.identity,
             tuple(sorted(self.conf.items())),
             self.remote,
             self.jars,
             self.state_directory,
-            self.endpoint,
+            provider if isinstance(provider, Hashable) and provider is not None else self.endpoint,
         )
 
 

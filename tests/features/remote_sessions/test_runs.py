@@ -64,6 +64,24 @@ def test_a_run_after_the_end_of_a_session_opens_another_one(lake: Lake, aws: Aws
     assert list(aws.sessions) == ["s1", "s2"]
 
 
+def test_a_retry_after_the_end_of_a_session_opens_another_one(lake: Lake, aws: Aws, relays: dict[str, Relay]) -> None:
+    """The session ends while the asset runs. The step fails, and its retry writes in another session."""
+    attempts = list[str]()
+
+    def rows(spark: Any) -> Any:
+        frame = spark.sql("select 1 as id, 'a' as v")
+        if not attempts:
+            aws.sessions["s1"] = ["TERMINATED"]
+            spark.client.release_session()
+        attempts.append(spark.session_id)
+        return frame
+
+    lake.materialize(frame_asset("t", rows, metadata=MERGE, retry_policy=dg.RetryPolicy(max_retries=1)))
+    assert lake.rows("t", "id", "v") == [(1, "a")]
+    assert len(set(attempts)) == 2
+    assert list(aws.sessions) == ["s1", "s2"]
+
+
 def test_requests_carry_the_renewed_token(lake: Lake, aws: Aws, clock: Clock) -> None:
     session: Any = lake.session
     carried = session.client._builder.metadata()
