@@ -124,6 +124,7 @@ SUMMARY: Final = {
     "release has published its rows as another one); above 2 kB, their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append`, `merge` or `overwrite_partitions`; `undo` if the snapshot undoes "
     "others, `retention` if it deletes rows that `iceberg/retain` does not keep",
+    lineage.RESUMES: "the commit tokens of the runs that the run resumes, as a JSON list; absent if it resumes none",
     lineage.UNDOES: "the ids of the snapshots that the snapshot undoes, as a JSON list",
     lineage.PACKAGE_VERSION: "version of this package",
     lineage.BOUNDARY: "the instant at which the versions begin that a merge added to a history (SCD 2)",
@@ -392,7 +393,7 @@ def _written_to_summaries() -> Iterable[str]:
         commit_token="t",  # noqa: S106 - no secret
         package_version="0",
     )
-    others = (lineage.CARRIES_OVER, lineage.BOUNDARY, lineage.HISTORY, lineage.UNDOES)
+    others = (lineage.CARRIES_OVER, lineage.BOUNDARY, lineage.HISTORY, lineage.RESUMES, lineage.UNDOES)
     return {**written.properties(), **dict.fromkeys(others, "")}
 
 

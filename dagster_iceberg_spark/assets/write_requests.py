@@ -137,6 +137,7 @@ def write_request(
         )
     reads = LEDGER.reads_of(step.run_id, step.step_key) if step else ()
     options = replacing_what_was_read_anew(options, reads, subject=subject)
+    candidates = token_candidates(step, output=facts.name, scope=scope, branch=options.branch)
     materialization = Materialization(
         asset_key=facts.name,
         run_id=step.run_id if step else RUN_WITHOUT_STEP,
@@ -151,6 +152,7 @@ def write_request(
         ),
         package_version=PACKAGE_VERSION,
         started_at=_started_at(step) if options.merge.boundary == OF_RUN and options.merge.validity else None,
+        resumes=tuple(candidate.token for candidate in candidates if not candidate.is_same_run),
     )
     if options.publish == "step":
         for read in materialization.upstream:
@@ -176,7 +178,6 @@ def write_request(
             target_retention_days=target.retention_days,
         )
     table = table_request(identifier, facts.asset_key, facts.definition, options, creation)
-    candidates = token_candidates(step, output=facts.name, scope=scope, branch=options.branch)
     return WriteRequest(
         table=replace(table, staging=staging, target=target),
         materialization=materialization,

@@ -27,13 +27,13 @@ def seen_before(known: frozenset[int]) -> Callable[[Snapshot], bool]:
 def committed_snapshots(
     state: TableState | None, request: WriteRequest, known: frozenset[int] | None
 ) -> tuple[Snapshot, ...]:
-    """Return the new snapshots that carry our token, newest first."""
+    """Return the new snapshots that carry our token, or whose run has resumed ours, newest first."""
     if state is None or known is None:
         return ()
     token = request.materialization.commit_token
     for branch, _ in request.searched_branches:
         new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(branch))
-        found = tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
+        found = tuple(snapshot for snapshot in new if token in lineage.settled_tokens(snapshot.summary))
         if found:
             return found
     return ()

@@ -22,6 +22,9 @@ PARTITION_KEYS: Final = "dagster.partition_keys"
 PARTITION_DIGEST: Final = "dagster.partition_digest"
 CODE_VERSION: Final = "dagster.code_version"
 COMMIT_TOKEN: Final = "dagster.commit_token"  # noqa: S105 - the name of a key
+RESUMES: Final = "dagster.resumes"
+"""The commit tokens of the runs that the run resumes, as a JSON list. A process of these that still runs has nothing to
+write: it finds its rows there."""
 UPSTREAM: Final = "dagster.upstream"
 WRITE_DISPOSITION: Final = "dagster.write_disposition"
 PACKAGE_VERSION: Final = "dagster_iceberg_spark.version"
@@ -155,6 +158,7 @@ class Materialization:
     commit_token: str
     package_version: str
     started_at: dt.datetime | None = None
+    resumes: tuple[str, ...] = ()
 
     @property
     def reads_changes(self) -> bool:
@@ -175,6 +179,7 @@ class Materialization:
             PACKAGE_VERSION: self.package_version,
             **partitions,
             **{key: value for key, value in optional.items() if value},
+            **({RESUMES: json.dumps(self.resumes)} if self.resumes else {}),
         }
 
 
@@ -186,6 +191,16 @@ def commit_token(*, run_id: str, output: str, scope: PartitionScope, branch: str
     """
     document = json.dumps([run_id, output, scope.digest, branch])
     return hashlib.sha256(document.encode()).hexdigest()[:32]
+
+
+def resumed_tokens(summary: Mapping[str, str]) -> frozenset[str]:
+    """Return the commit tokens of the runs that the run of a snapshot resumes."""
+    return frozenset(json.loads(summary[RESUMES])) if RESUMES in summary else frozenset()
+
+
+def settled_tokens(summary: Mapping[str, str]) -> frozenset[str]:
+    """Return the commit tokens under which nothing more is to be written: the snapshot's own and those it resumes."""
+    return resumed_tokens(summary) | ({summary[COMMIT_TOKEN]} if COMMIT_TOKEN in summary else frozenset())
 
 
 def upstream_document(reads: Sequence[UpstreamRead]) -> str:

@@ -181,7 +181,7 @@ def decide_publication(
     appends = all(summary.get(lineage.WRITE_DISPOSITION) == "append" for summary in summaries)
     reads_changes = any(map(lineage.changes_read, summaries))
     for snapshot in passed:
-        if snapshot.summary.get(lineage.COMMIT_TOKEN) in staging.rivals:
+        if lineage.settled_tokens(snapshot.summary) & staging.rivals:
             raise _conflict(state.identifier, staging, snapshot)  # planned again, the write adopts it
         touched = changes[snapshot.snapshot_id]
         is_harmless = snapshot.is_compaction or (appends and not reads_changes)

@@ -48,6 +48,10 @@ def decide_adoption(
             break
         if is_undone:
             continue
+        resumed = lineage.resumed_tokens(snapshot.summary)
+        if any(candidate.is_same_run and candidate.token in resumed for candidate in candidates):
+            run = snapshot.summary.get(lineage.RUN_ID)
+            return Adoption(snapshot, f"Run {run} has resumed this run, and has written {state.identifier}.")
         token = snapshot.summary.get(lineage.COMMIT_TOKEN)
         candidate = next((candidate for candidate in candidates if candidate.token == token), None)
         if candidate is None:

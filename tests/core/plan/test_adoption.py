@@ -1,6 +1,7 @@
 """Whether the table already has this materialization: every row of the table in docs/exactly-once.md."""
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -324,3 +325,19 @@ def test_a_snapshot_beside_the_commit_is_not_displaced_by_it() -> None:
     assert (
         displaced_snapshots(table(snapshots=history, refs={"main": S}), history[1], frozenset({1}), branch="main") == ()
     )
+
+
+@pytest.mark.parametrize("disposition", ["append", "merge", "replace"])
+@pytest.mark.parametrize("later", [(), (commit(S + 2, "r9", keys=None, asset_key="other"),)])
+def test_a_run_that_another_has_resumed_adopts_its_snapshot(disposition: str, later: tuple[Snapshot, ...]) -> None:
+    """The run was believed dead. Others may have changed the rows since."""
+    theirs = commit(S + 1, "r2", resumes=json.dumps([token(RUN)]), code_version="v2")
+    decided = decide(commit(S, "r0"), theirs, *later, disposition=disposition)
+    assert decided.snapshot is not None
+    assert decided.snapshot.snapshot_id == S + 1
+    assert "has resumed this run, and has written" in str(decided.warning)
+
+
+def test_a_run_that_resumes_the_same_run_does_not_adopt_what_another_one_wrote() -> None:
+    theirs = commit(S + 1, "r2", resumes=json.dumps([token("r0")]))
+    assert decide(commit(S, "r9"), theirs, candidates=(RUN, "r0")).snapshot is None

@@ -154,13 +154,14 @@ def decide(
     spec_ids: tuple[int, ...] = (0,),
     given: TableState | None = None,
     staged_snapshot: Snapshot | None = None,
+    staging: Staging = STAGING,
 ) -> str:
     """Decide for a staged snapshot that replaced the file `old`. All passed snapshots have changed the same files."""
     newest = staged_snapshot or staged(1)
     newest = replace(newest, summary={**newest.summary, **(own or materialization()).properties()})
     changes = {item.snapshot_id: FileChanges(added, removed) for item in passed}
     changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,), frozenset(spec_ids))
-    rows = StagedRows(STAGING, (newest,), owned, audited)
+    rows = StagedRows(staging, (newest,), owned, audited)
     return decide_publication(given or state(newest), rows, passed, changes)
 
 
@@ -195,6 +196,13 @@ class TestDecision:
         assert decide(compaction, added=(MINE,)) == "rebase"
         with pytest.raises(OvertakenError):
             decide(compaction, added=(file("new", "AA"),), removed=(OLD,))
+
+    @pytest.mark.parametrize("summary", [{"commit_token": "token"}, {"commit_token": "t2", "resumes": '["token"]'}])
+    def test_rows_that_a_rival_has_published_are_a_conflict(self, summary: dict[str, str]) -> None:
+        theirs, own = snapshot(3, parent=2, **summary), materialization("append")
+        assert decide(theirs, LINE[1], own=own) == "rebase"
+        with pytest.raises(CommitConflictError):
+            decide(theirs, LINE[1], own=own, staging=replace(STAGING, rivals=frozenset({"token"})))
 
     def test_appended_rows_are_beside_all_others(self) -> None:
         assert decide(LINE[2], added=(MINE,), own=materialization("append", READ), owned=EVERYTHING) == "rebase"

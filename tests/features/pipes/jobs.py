@@ -131,7 +131,7 @@ def wait_and_write(lake: IcebergJob) -> None:
     with subprocess.Popen(["sleep", "240"]) as child:
         at = Path(os.environ["LAKE_AT"])
         (at / f"started-{os.getpid()}-{child.pid}").touch()
-        while not (at / "go").exists():
+        while not (at / "go").exists() and not (at / f"go-{os.getpid()}").exists():
             time.sleep(0.05)
         lake.write(ROWS)
         child.kill()
