@@ -70,17 +70,19 @@ def test_a_job_whose_messages_are_lost_has_succeeded(lake: ArrowLake) -> None:
     assert (lake.rows("v"), commits(lake)) == ([1, 2, 3], 1)
 
 
-def test_a_job_that_ends_after_the_run_that_was_started_for_it_adopts(lake: ArrowLake) -> None:
+@pytest.mark.parametrize("disposition", ["append", "replace"])
+def test_a_job_that_ends_after_the_run_that_was_started_for_it_adopts(lake: ArrowLake, disposition: str) -> None:
     """The job of a dead run goes on. A second run launches another job, and succeeds before the first job writes."""
-    with location(lake.directory, WITHOUT_HANDLES="yes") as first:
+    given = {"WITHOUT_HANDLES": "yes", "DISPOSITION": disposition}
+    with location(lake.directory, **given) as first:
         [(late, _)] = started(lake.directory)
         first.kill()
         first.wait()
-    with location(lake.directory, WITHOUT_HANDLES="yes", PARENT=run_of(lake)) as second:
+    with location(lake.directory, **given, PARENT=run_of(lake)) as second:
         [other] = [pid for pid, _ in started(lake.directory, 2) if pid != late]
         (lake.directory / f"go-{other}").touch()
         assert second.wait(SECONDS) == 0
     assert runs(late)
     (lake.directory / "go").touch()
     wait_until(lambda: not runs(late))
-    Story(lake, "append").require_once()
+    Story(lake, disposition).require_once()
