@@ -166,7 +166,8 @@ def _appended_once(output: JobOutput) -> TableRequest:
     if written.write_disposition != "append":
         return table
     branch = staged_branch(root_run_id=uuid.uuid4().hex, output=table.asset_key or "", scope=None, target=table.branch)
-    return replace(table, staging=Staging(branch, table.branch, rivals=rivals))
+    kept = table.target.retention_days
+    return replace(table, staging=Staging(branch, table.branch, target_retention_days=kept, rivals=rivals))
 
 
 def _named(known: Mapping[str, Any], name: str, what: str) -> Any:

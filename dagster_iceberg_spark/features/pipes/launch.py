@@ -100,6 +100,15 @@ class IcebergPipes(dg.ConfigurableResource[None]):
         context.set_requires_typed_event_stream(error_message="Return what `IcebergPipes.run` returns.")
         planned = [_Planned.of(context, name) for name in outputs]
         first, subjects = planned[0], ", ".join(each.request.subject for each in planned)
+        others = [each.request.subject for each in planned if each.catalog.identity != first.catalog.identity]
+        if others:
+            raise ConfigurationError.refusing(
+                "launch",
+                f"a job for {subjects}",
+                expected="tables of one catalog",
+                found=f"another catalog for {', '.join(others)}",
+                hint="launch a job for each catalog.",
+            )
         if all(each.is_committed for each in planned):
             context.log.info(f"The job of an earlier attempt has committed {subjects}: none is launched.")
             return tuple(each.ended("no job was launched") for each in planned)

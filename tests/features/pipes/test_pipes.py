@@ -272,6 +272,17 @@ def test_another_io_manager_is_refused_by_name(lake: ArrowLake) -> None:
         dg.materialize([asset], resources=others, instance=lake.instance)
 
 
+def test_a_job_writes_to_one_catalog(lake: ArrowLake, tmp_path: Path) -> None:
+    other = ArrowLake(tmp_path / "other", lake.instance).io_manager
+
+    @dg.multi_asset(outs={"a": dg.AssetOut(io_manager_key="iceberg"), "b": dg.AssetOut(io_manager_key="other")})
+    def several(context: dg.AssetExecutionContext, client: dg.PipesSubprocessClient, lake: IcebergPipes) -> Any:
+        yield from lake.run_for_outputs(context, client, ["a", "b"], command=command("nothing"))
+
+    with pytest.raises(ConfigurationError, match=r"found another catalog for db\.b"):
+        dg.materialize([several], resources={**resources(lake), "other": other}, instance=lake.instance)
+
+
 def append_by_hand(lake: ArrowLake, *, times: int) -> dg.ExecuteInProcessResult:
     lake.write(pa.table({"v": [0]}))
     extras = {"at": str(lake.directory), "times": times}
