@@ -52,6 +52,7 @@ _FEATURES: Final = (
     Feature("pipes"),
     Feature("releases", commands=("branches", "env", "undo"), findings="release_asset.check_releases"),
     Feature("remote_sessions"),
+    Feature("testing", commands=("test",)),
     Feature("watching"),
 )
 

@@ -51,6 +51,7 @@ def generator() -> ModuleType:
         ("README.md", ["without_spark.py", "quickstart.py"]),
         ("docs/tutorial.md", ["without_spark.py", "tutorial.py"]),
         ("docs/without-spark.md", ["without_spark.py"]),
+        ("docs/testing.md", ["test_temperatures.py"]),
     ],
 )
 def test_the_first_examples_are_the_files_that_run(page: str, examples: list[str]) -> None:
@@ -61,6 +62,7 @@ def test_the_first_examples_are_the_files_that_run(page: str, examples: list[str
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_in_the_documentation_loads(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(DOCS / "examples")
     for number, block in enumerate(python_blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), {"__name__": "documentation"})
 

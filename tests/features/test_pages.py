@@ -18,6 +18,7 @@ PAGES = (
     "mirror",
     "pipes",
     "releases",
+    "testing",
     "undo",
     "watching",
 )

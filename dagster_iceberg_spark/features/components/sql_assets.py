@@ -258,7 +258,7 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
                 "code_version": hashlib.sha256(file.template.encode()).hexdigest()[:12],
                 **attributes,
                 "kinds": set(attributes.get("kinds") or _KINDS),
-                "metadata": {"sql": statement, **attributes.get("metadata", {})},
+                "metadata": {"sql": statement, **_code_reference(file), **attributes.get("metadata", {})},
             },
         )
 
@@ -272,6 +272,12 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
 
         definition: dg.AssetsDefinition = asset(query_asset)
         return definition
+
+
+def _code_reference(file: SqlFile) -> dict[str, Any]:
+    """Return the metadata by which Dagster's UI shows the file of an asset."""
+    reference = dg.LocalFileCodeReference(file_path=str(file.path.resolve()), line_number=1)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def _checks(file: SqlFile, asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
