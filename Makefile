@@ -25,13 +25,13 @@ setup: ## Make .venv from the lock, find or install Java, fetch Spark's librarie
 
 .dagster_home/dagster.yaml:
 	@mkdir -p $(@D)
-	@printf 'telemetry:\n  enabled: false\n' >$@
+	@printf 'telemetry:\n  enabled: false\nnux:\n  enabled: false\n' >$@
 
 demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of flights, and what each write committed
 	@$(DAGSTER) $(BIN)/python -m example_project.demo
 
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
-	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
+	@$(DAGSTER) $(BIN)/dg dev -w workspace.yaml
 
 # Two processes share the files of tests, and one of them has Spark Connect. ARGS="-n 0" runs all tests in one.
 PYTEST := -m pytest -n 2 --dist loadgroup

@@ -137,20 +137,74 @@ install_locked() {
     logged "install $1" "$python" -m pip install --no-deps --require-hashes -r "$only"
 }
 
+# uv reads none of pip's settings: where packages come from, and which certificates to trust.
+export_pip_settings() {
+    local index
+    index=${PIP_INDEX_URL:-$("$python" -m pip config get global.index-url 2>/dev/null || true)}
+    if [ -n "$index" ]; then export UV_DEFAULT_INDEX=$index; fi
+    if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX=$PIP_EXTRA_INDEX_URL; fi
+    if [ -n "${PIP_FIND_LINKS:-}" ]; then export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}; fi
+    if [ -n "${PIP_CERT:-}" ]; then export SSL_CERT_FILE=$PIP_CERT; fi
+}
+
+# show_progress: what uv downloads and builds, and how much of it is left. uv announces each large package with its size,
+# and writes another line when it is there.
+show_progress() {
+    while sleep 1; do
+        awk '
+            $1 == "==" { split("", size); split("", ready); building = ""; prepared = "" }
+            $1 == "Downloading" { gsub(/[()]/, "", $3); size[$2] = $3 ~ /KiB/ ? $3 / 1024 : $3 + 0 }
+            $1 == "Downloaded" { ready[$2] = 1 }
+            $1 == "Building" { building = $2 }
+            $1 == "Built" { building = "" }
+            $1 == "Prepared" { prepared = 1 }
+            END {
+                for (name in size) if (!(name in ready)) {
+                    left += size[name]
+                    if (largest == "" || size[name] > size[largest]) largest = name
+                }
+                if (left >= 1) printf "\r  %d MB left, the largest of them %s\033[K", left, largest
+                else printf "\r  %s\033[K", building ? "building " building : "installing"
+            }' "$log"
+    done
+}
+
+# install_requirements: with uv, which downloads and builds side by side; with pip, if uv finds no packages.
+install_requirements() {
+    local progress=
+    install_locked uv
+    export_pip_settings
+    if [ -t 1 ]; then
+        show_progress &
+        progress=$!
+    fi
+    # The lock is complete: --no-deps leaves nothing to resolve. `pip check` below looks at what came together.
+    printf '\n== install the Python packages\n' >>"$log"
+    if ! "$venv/bin/uv" pip install --python "$python" --no-config --no-build-isolation --no-deps --require-hashes \
+        -r "$requirements" >>"$log" 2>&1 </dev/null; then
+        PIP_USE_PEP517=1 logged "install the Python packages" "$python" -m pip install --no-build-isolation --no-deps \
+            --require-hashes -r "$requirements"
+    fi
+    if [ -n "$progress" ]; then
+        kill "$progress"
+        printf '\r\033[K'
+    fi
+}
+
 install_packages() {
-    local key
+    local key java
     key=$(key_of "$requirements")
     if [ -x "$python" ] && ! stale packages "$key" && { [ -z "${PYTHON:-}" ] || is_usable_venv; }; then return; fi
     ensure_venv
-    ensure_java # before the long download: what is missing is better said now
+    require_java_or_installer # before the long download: what is missing is better said now
     say "Downloading the Python packages of $requirements (0.8 GB, more than half of it PySpark) into $venv:" \
-        "some minutes, the first time"
+        "about a minute, the first time"
     # PySpark comes as source: what builds it is in the lock too, and there first, so that nothing comes unhashed.
     install_locked setuptools
-    # The lock is complete: --no-deps leaves nothing to resolve, which pip does not always manage for hashes with extras
-    # (https://github.com/pypa/pip/issues/9644). `pip check` below looks at what came together.
-    PIP_USE_PEP517=1 logged "install the Python packages" "$python" -m pip install --no-build-isolation --no-deps \
-        --require-hashes -r "$requirements"
+    ensure_java &
+    java=$!
+    install_requirements
+    wait "$java" || exit 1
     stamp packages "$key"
 }
 
@@ -182,6 +236,12 @@ java_major() {
 }
 
 has_java() { [ "$(java_major)" -ge "$1" ] 2>/dev/null; }
+
+# Fails if there is no Java, and nothing to install it with.
+require_java_or_installer() {
+    if [ -z "${JAVA_HOME:-}" ] && may_install; then return; fi
+    ensure_java
+}
 
 ensure_java() {
     local wanted found
