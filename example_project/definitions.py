@@ -1,4 +1,4 @@
-"""What Dagster loads: `dagster dev -m example_project.definitions`. Loading it starts no JVM."""
+"""What Dagster loads: `dg dev -m example_project.definitions`. Loading it starts no JVM."""
 
 import dagster as dg
 

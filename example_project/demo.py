@@ -18,7 +18,9 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from rich import box
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -161,7 +163,9 @@ def materialized(step: Step, console: Console) -> bool:
     started = time.monotonic()
     print(f"\n$ {command}", flush=True)
     logged = LOG.stat().st_size
-    with console.status(step.title):
+    # A `status` of the console would show what Dagster logs meanwhile.
+    spinner = Spinner("dots", Text(step.title))
+    with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
         code = run(step.command)
     seconds = f"{time.monotonic() - started:5.1f} s"
     refusal = message_of(step.refusal, LOG.read_text(encoding="utf-8")[logged:]) if step.refusal else None

@@ -156,7 +156,7 @@ show_progress() {
             $1 == "Downloading" { gsub(/[()]/, "", $3); size[$2] = $3 ~ /KiB/ ? $3 / 1024 : $3 + 0 }
             $1 == "Downloaded" { ready[$2] = 1 }
             $1 == "Building" { building = $2 }
-            $1 == "Built" { building = "" }
+            $1 == "Built" { building = ""; if ($2 ~ /^pyspark==/) prepared = 1 }
             $1 == "Prepared" { prepared = 1 }
             END {
                 for (name in size) if (!(name in ready)) {
@@ -164,7 +164,8 @@ show_progress() {
                     if (largest == "" || size[name] > size[largest]) largest = name
                 }
                 if (left >= 1) printf "\r  %d MB left, the largest of them %s\033[K", left, largest
-                else printf "\r  %s\033[K", building ? "building " building : "installing"
+                else if (building) printf "\r  building %s\033[K", building
+                else printf "\r  %s\033[K", prepared ? "installing" : "downloading the source of PySpark, 456 MB"
             }' "$log"
     done
 }
