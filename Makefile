@@ -115,7 +115,7 @@ bench-sizes: setup ## Measure how the cost of a write grows with days, files, sn
 	@$(BIN)/python -m benchmarks.sizes $(ARGS)
 
 docs: setup ## Build the documentation as a site in site/, and check its links
-	@$(BIN)/zensical build --strict $(ARGS)
+	@$(BIN)/python scripts/build_site.py $(ARGS)
 
 docs-serve: setup ## Show the site on http://127.0.0.1:8000, and build it again whenever a page changes
 	@$(BIN)/zensical serve $(ARGS)

@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+from dagster_iceberg_spark import errors
+
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
 PAGES = [
@@ -36,8 +38,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_reference", DOCS / "generate_reference.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, CHECKOUT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -56,7 +58,9 @@ def generator() -> ModuleType:
 )
 def test_the_first_examples_are_the_files_that_run(page: str, examples: list[str]) -> None:
     files = [(DOCS / "examples" / example).read_text(encoding="utf-8") for example in examples]
-    assert python_blocks(CHECKOUT / page)[: len(files)] == files
+    shown = python_blocks(CHECKOUT / page)
+    assert shown[0] == files[0]
+    assert [text for text in shown if text in files] == files
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -90,14 +94,33 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 
 def test_the_reference_matches_the_code() -> None:
-    module = generator()
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/generate_reference.py"
+    module = script("generate_reference")
+    assert module.main(["--check"]) == 0, "run: python scripts/generate_reference.py"
+
+
+def test_language_models_find_each_page_with_its_first_sentence() -> None:
+    text = script("build_site").llms_text()
+    assert text.startswith("# dagster-iceberg-spark\n\n> ")
+    assert "\n## How-to guides\n\n- [Backfill a year](how-to/backfill.md): You have a partitioned asset" in text
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+\.md)\): \S.*[.?!]$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_the_errors_for_programs_name_all_classes() -> None:
+    document = json.loads((DOCS / "errors.json").read_text(encoding="utf-8"))
+    known = {item["error"]: item for item in document["errors"]}
+    assert set(known) == {name for name in vars(errors) if name.endswith("Error")} - {"IcebergSparkError"}
+    assert known["CommitConflictError"]["may_be_retried"]
+    assert known["MergeKeyError"]["group"] == "DataError"
+    assert {item["error"] for item in document["failures_while_writing"]} <= set(known)
+    assert all(item["meaning"] for item in document["errors"])
 
 
 def test_the_generator_detects_an_outdated_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = generator()
-    monkeypatch.setattr(module, "PAGE", tmp_path / "reference.md")
-    module.PAGE.write_text("something else", encoding="utf-8")
+    module = script("generate_reference")
+    for name in ("PAGE", "ERRORS"):
+        monkeypatch.setattr(module, name, tmp_path / name)
+        getattr(module, name).write_text("something else", encoding="utf-8")
     assert module.main(["--check"]) == 1
     assert module.main([]) == 0
     assert module.main(["--check"]) == 0

@@ -1,8 +1,12 @@
-"""Write docs/reference.md from the code: `python docs/generate_reference.py`; with `--check`, only compare."""
+"""Write docs/reference.md and docs/errors.json from the code: `python scripts/generate_reference.py`.
+
+With `--check`, it only compares.
+"""
 
 import argparse
 import datetime as dt
 import inspect
+import json
 import re
 import sys
 import types as python_types
@@ -57,7 +61,9 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
 
-PAGE: Final = Path(__file__).with_name("reference.md")
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PAGE: Final = DOCS / "reference.md"
+ERRORS: Final = DOCS / "errors.json"
 
 RESULTS: Final = {
     "dagster/column_schema": "columns of the table after the commit: name, Iceberg type, description, nullability",
@@ -174,15 +180,54 @@ RESOURCES: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or check that it is up to date; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs from the code")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs from the code")
     is_check = parser.parse_args(arguments).check
-    if not is_check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{PAGE.name} differs from the code. Run: python docs/{Path(__file__).name}")
-    return 1
+    code = 0
+    for path, text in ((PAGE, page()), (ERRORS, errors_document())):
+        if not is_check:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            print(f"{path.name} differs from the code. Run: python scripts/{Path(__file__).name}")
+            code = 1
+    return code
+
+
+def errors_document() -> str:
+    """Return the errors for programs: the meaning of each class, and what each failure of an engine becomes."""
+    classes = [
+        {
+            "error": kind.__name__,
+            "group": _group_of(kind).__name__,
+            "meaning": _first_line(kind),
+            "may_be_retried": kind.allows_retries,
+        }
+        for kind in _all_errors(errors.IcebergSparkError)
+    ]
+    failures = [
+        {
+            "failure": recogniser.kind.label,
+            "signs": list(recogniser.signs),
+            "needs_every_sign": recogniser.needs_every_sign,
+            "error": recogniser.kind.error_during("write").__name__,
+            "expected": recogniser.kind.expected,
+            "hint": recogniser.kind.hint,
+        }
+        for recogniser in RECOGNISERS
+    ]
+    return json.dumps({"errors": classes, "failures_while_writing": failures}, indent=2) + "\n"
+
+
+def _all_errors(kind: type[errors.IcebergSparkError]) -> Iterator[type[errors.IcebergSparkError]]:
+    for item in kind.__subclasses__():
+        if item.__module__ == errors.__name__:
+            yield item
+            yield from _all_errors(item)
+
+
+def _group_of(kind: type[errors.IcebergSparkError]) -> type:
+    """Return the class below IcebergSparkError from which an error is derived, or which it is."""
+    bases = [item for item in kind.__mro__ if issubclass(item, errors.IcebergSparkError)]
+    return bases[-2]
 
 
 def page() -> str:
@@ -202,7 +247,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "All keys, fields, types and errors."
     yield ""
-    yield "Generated from the code by `docs/generate_reference.py`; do not edit."
+    yield "Generated from the code by `scripts/generate_reference.py`; do not edit."
     yield from _keys_of_outputs()
     yield from _keys_of_inputs()
     yield from _types()
