@@ -44,6 +44,7 @@ from .features.checks.table_checks import build_table_checks
 from .features.components.lake import IcebergLakeComponent
 from .features.components.sql_assets import SparkSqlComponent
 from .features.components.table_assets import IcebergTablesComponent
+from .features.contracts.requirements import build_contract_checks, require_contracts
 from .features.maintenance.job import Maintenance, build_health_checks, build_maintenance
 from .features.maintenance.options import MaintenancePolicy
 from .features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
@@ -133,6 +134,7 @@ __all__ = [
     "WriteFailedError",
     "build_audit_checks",
     "build_changed_partitions_sensor",
+    "build_contract_checks",
     "build_data_checks",
     "build_health_checks",
     "build_maintenance",
@@ -144,5 +146,6 @@ __all__ = [
     "foreign_table",
     "metadata_for_table",
     "reattachable",
+    "require_contracts",
     "undo_run",
 ]

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.assets.observers import Observer
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.features.contracts.observer import ContractObserver
 from dagster_iceberg_spark.features.file_sizes.observer import FileSizeObserver
 from dagster_iceberg_spark.features.lineage.observer import ColumnLineageObserver
 from dagster_iceberg_spark.features.metrics.config import MetricsConfig, NoMetrics
@@ -49,6 +50,7 @@ class IcebergPySparkIOManager(TableIOManager):
         return (
             self.metrics.observer(),
             ColumnLineageObserver(is_reported=self.column_lineage),
+            ContractObserver(),
             FileSizeObserver(),
             self.mirror.observer(),
         )

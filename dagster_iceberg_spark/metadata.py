@@ -30,6 +30,7 @@ class TableMetadata(TypedDict, total=False):
     write_disposition: WriteDisposition | None
     merge_keys: Sequence[str] | None
     merge: MergeStrategy | Mapping[str, Any] | None
+    columns: Mapping[str, str | Mapping[str, Any]] | None
     schema_evolution: SchemaEvolution | None
     partition_evolution: PartitionEvolution | None
     rows_outside_partition: RowsOutsidePartition | None
@@ -47,6 +48,8 @@ class TableMetadata(TypedDict, total=False):
     publish: PublishedBy | None
     on_failure: Literal["keep", "drop"] | None
     takes_over: str | None
+    contract: str | None
+    requires: Sequence[str] | None
     maintenance: Mapping[str, Any] | Literal[False] | None
     retain: str | None
     min_file_size: str | None

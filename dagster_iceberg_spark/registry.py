@@ -3,7 +3,7 @@
 A feature is a folder of `features/`. Without the folder, it does not exist: the core works without it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -22,6 +22,8 @@ class Feature:
         commands: Its commands of the command line, in `commands.py`.
         options: The class of its metadata keys, in `options.py`.
         result_keys: The metadata keys that it reports with a materialization.
+        derives: The function that derives metadata keys of the core from those of the feature, with its module.
+        derives_from: The metadata key without which there is nothing to derive.
         findings: The function that adds to what the command `check` finds in a code location, with its module.
     """
 
@@ -29,6 +31,8 @@ class Feature:
     commands: tuple[str, ...] = ()
     options: str | None = None
     result_keys: tuple[str, ...] = ()
+    derives: str | None = None
+    derives_from: str | None = None
     findings: str | None = None
 
     def load(self, name: str) -> Any:
@@ -40,6 +44,15 @@ class Feature:
 _FEATURES: Final = (
     Feature("checks"),
     Feature("components"),
+    Feature(
+        "contracts",
+        commands=("contract",),
+        options="ContractOptions",
+        result_keys=("iceberg/contract_version",),
+        derives="derivation.with_contract",
+        derives_from="iceberg/contract",
+        findings="requirements.check_requirements",
+    ),
     Feature("file_sizes", options="FileSizeOptions", result_keys=("iceberg/average_file_bytes",)),
     Feature(
         "lineage",
@@ -61,6 +74,14 @@ _FEATURES: Final = (
 def features() -> tuple[Feature, ...]:
     """Return the features whose folders exist."""
     return tuple(feature for feature in _FEATURES if find_spec(f"{_FOLDER}.{feature.name}") is not None)
+
+
+def derived_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of a definition with the keys that features derive from theirs."""
+    for feature in features():
+        if feature.derives is not None and metadata.get(str(feature.derives_from)) is not None:
+            metadata = feature.load(feature.derives)(metadata)
+    return metadata
 
 
 def feature_options() -> Iterator[type]:

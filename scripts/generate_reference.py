@@ -78,6 +78,7 @@ RESULTS: Final = {
     "rows that the run wrote to each partition",
     "iceberg/snapshot_id": "the snapshot that carries the commit token",
     "iceberg/parent_snapshot_id": "the parent snapshot; absent for the first snapshot",
+    "iceberg/contract_version": "the name and version of the contract that the write has kept",
     "iceberg/operation": "Iceberg's operation: `append`, `overwrite` or `delete`",
     "iceberg/added_rows": "rows in the added files, including rows carried over",
     "iceberg/deleted_rows": "rows in the removed files, including rows carried over",

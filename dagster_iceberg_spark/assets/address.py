@@ -8,6 +8,7 @@ import dagster as dg
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, TABLE, parse_key
 from dagster_iceberg_spark.plan.partitions.binding import coarsest_granule
+from dagster_iceberg_spark.registry import derived_metadata
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
 
@@ -101,10 +102,11 @@ def partition_columns(
 
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata as plain values, without Dagster's wrappers."""
-    return {
+    """Return the metadata as plain values, without Dagster's wrappers, with the keys that features derive."""
+    plain = {
         key: value.value if isinstance(value, dg.MetadataValue) else value for key, value in (metadata or {}).items()
     }
+    return dict(derived_metadata(plain))
 
 
 def _calendar(partitions_def: dg.PartitionsDefinition) -> TimeCalendar | None:

@@ -59,9 +59,9 @@ def defined_table(
     if environment is not None:
         options, target = environment.options(options, subject=subject), environment.target
     identifier = table_of(spec.key, definition, namespace, subject=subject)
-    declared = _declared_schema(spec.metadata)
+    declared = _declared_schema(definition)
     return DefinedTable(
-        request=replace(table_request(identifier, spec.key, spec.metadata, options), target=target),
+        request=replace(table_request(identifier, spec.key, definition, options), target=target),
         partition_columns=partition_columns(spec.partitions_def, definition, subject=subject),
         declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
     )
@@ -89,8 +89,7 @@ def table_request(
 
 def _declared_schema(metadata: Mapping[str, Any] | None) -> dg.TableSchema | None:
     """Return the `dagster/column_schema` of a definition, if it has one."""
-    value = (metadata or {}).get(COLUMN_SCHEMA)
-    schema = value.value if isinstance(value, dg.MetadataValue) else value
+    schema = (metadata or {}).get(COLUMN_SCHEMA)
     if schema is not None and not isinstance(schema, dg.TableSchema):
         raise ConfigurationError.refusing(
             "use", f"`{COLUMN_SCHEMA}`", expected="a dagster.TableSchema", found=type(schema).__name__
@@ -177,7 +176,7 @@ def write_request(
             published_by=options.publish,
             target_retention_days=target.retention_days,
         )
-    table = table_request(identifier, facts.asset_key, facts.definition, options, creation)
+    table = table_request(identifier, facts.asset_key, definition, options, creation)
     return WriteRequest(
         table=replace(table, staging=staging, target=target),
         materialization=materialization,

@@ -23,6 +23,7 @@ from dagster_iceberg_spark.plan.read.history import NEWEST
 from dagster_iceberg_spark.plan.read.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write import adoption
+from dagster_iceberg_spark.plan.write.definition import refuse_other_columns
 from dagster_iceberg_spark.plan.write.draft import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.write.placement import taken_name
@@ -92,6 +93,8 @@ class _Attempts:
         self.number += 1
         began = time.time()
         state = self._look()
+        options, subject = self.request.table.options, self.request.subject
+        refuse_other_columns(options, self.engine.given, state, subject=subject)  # audits may name the columns
         if self.staged is None:
             self.staged = StagedWrite.of(self.engine, self.request, state)
         if self.known is None:

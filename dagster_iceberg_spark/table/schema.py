@@ -265,6 +265,17 @@ def parse_schema(document: Mapping[str, Any]) -> Schema:
     return Schema(tuple(_field(field) for field in document["fields"]), document.get("schema-id"))
 
 
+_NAMES: Final = re.compile(
+    r"boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|string|uuid|binary"
+    r"|fixed\[\d+\]|variant|unknown"
+)
+
+
+def is_type_name(text: str) -> bool:
+    """Return whether a text is the name of a primitive type, in the notation of the Iceberg spec."""
+    return bool(_NAMES.fullmatch(text) or _DECIMAL.fullmatch(text))
+
+
 def parse_type(document: str | Mapping[str, Any]) -> IcebergType:
     """Parse a type in the JSON form of the Iceberg spec (appendix C)."""
     if isinstance(document, str):

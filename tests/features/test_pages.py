@@ -11,6 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 NAMED = re.compile(r"^docs/(?P<page>\w+)\.md: (?P<sections>.+)$", re.MULTILINE)
 PAGES = (
     "components",
+    "contracts",
     "environments",
     "lineage",
     "maintenance",

@@ -37,6 +37,7 @@ from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, N
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, nearest_of, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
+from dagster_iceberg_spark.table.schema import IcebergType, is_type_name, parse_type
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
@@ -53,6 +54,7 @@ PARTITION_BY: Final = "iceberg/partition_by"
 WRITE_DISPOSITION: Final = "iceberg/write_disposition"
 MERGE_KEYS: Final = "iceberg/merge_keys"
 MERGE: Final = "iceberg/merge"
+COLUMNS: Final = "iceberg/columns"
 SCHEMA_EVOLUTION: Final = "iceberg/schema_evolution"
 RENAMES: Final = "iceberg/renames"
 REQUIRED_COLUMNS: Final = "iceberg/required_columns"
@@ -201,6 +203,18 @@ def _required_columns(value: Any) -> dict[str, bool]:
     return {text(name): item for name, item in value.items()}
 
 
+def _columns(value: Any) -> dict[str, IcebergType]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r}, which is not a dict")
+    return {text(name): _column_type(item, name) for name, item in value.items()}
+
+
+def _column_type(value: Any, name: str) -> IcebergType:
+    if isinstance(value, str) and not is_type_name(value):
+        raise ValueError(f"{value!r} for {name!r}")
+    return parse_type(value)
+
+
 def _write_options(value: Any) -> dict[str, str]:
     options = string_map(value)
     for name in options:
@@ -310,6 +324,13 @@ class WriteOptions:
         parse_merge_rules,
         default=MergeRules,
         default_text="`upsert`",
+    )
+    columns: Mapping[str, IcebergType] = key(
+        "dict of all columns to their types in Iceberg's notation, which the rows must have, such as `long`, "
+        "`timestamptz` or `decimal(9, 2)`",
+        _columns,
+        default=dict,
+        default_text="any columns",
     )
     schema_evolution: SchemaEvolution = key(
         "`strict`, `add_columns` or `full`",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError
 from dagster_iceberg_spark.plan.options.output_options import (
+    COLUMNS,
     IDENTIFIER_FIELDS,
     MERGE,
     MERGE_KEYS,
@@ -18,12 +19,14 @@ from dagster_iceberg_spark.plan.options.output_options import (
     WriteOptions,
 )
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Values
+from dagster_iceberg_spark.plan.schema.renames import StoredNames
+from dagster_iceberg_spark.plan.schema.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.write.table_owner import shared_by, takes_over
 from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
-from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
+from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema, is_same_type
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import (
     RemoveProperties,
@@ -258,6 +261,34 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
                     expected=f"the column {column!r} of `{key}`",
                     found=f"a DataFrame with the columns {', '.join(frame.names)}",
                 )
+
+
+def refuse_other_columns(options: WriteOptions, given: Schema, state: TableState | None, *, subject: str) -> None:
+    """Reject rows that do not have exactly the columns of `iceberg/columns`.
+
+    A type that the column's type holds is accepted, but not if the table is created with it.
+    """
+    if not options.columns:
+        return
+    names = StoredNames.of(options.renames, given, None if state is None else state.schema, subject=subject)
+    frame = stored_columns(options, names.of_schema(given))
+    accepted: tuple[str, ...] = ("as is",) if state is None else ("as is", "stored")
+    wrong = [f"no column {name!r}" for name in options.columns if frame.field(name) is None]
+    declared = frame.like(Field(name, kind) for name, kind in options.columns.items())
+    for field in frame:
+        column = declared.field(field.name)
+        if column is None:
+            wrong.append(f"the column {field.name!r}")
+        elif not is_same_type(field.type, column.type) and storage_verdict(field.type, column.type) not in accepted:
+            wrong.append(f"{field.name!r} as {field.type} in place of {column.type}")
+    if wrong:
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected=f"the columns of `{COLUMNS}`, with their types",
+            found=", ".join(wrong),
+            hint="change the DataFrame, or the definition.",
+        )
 
 
 def _validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> ConfigurationError:
