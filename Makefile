@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-arrow bench-cold bench-comparison bench-jobs bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
+.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-oldest test-long check lint types format bench bench-arrow bench-cold bench-comparison bench-jobs bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -67,10 +67,15 @@ $(TEST_SPARKS): test-spark-%: setup
 	@PATH="$(CURDIR)/.venv-spark-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-spark-$*" .venv-spark-$*/bin/python \
 		$(PYTEST) -m "versions and not slow" tests/core/behaviour tests/features $(ARGS)
 
+test-oldest: setup ## Run the main jobs with the oldest versions that pyproject.toml promises
+	@bash scripts/setup.sh oldest
+	@PATH="$(CURDIR)/.venv-oldest/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-oldest" .venv-oldest/bin/python \
+		-m pytest -m "not slow" tests/features/testing tests/core/arrow/test_write.py $(ARGS)
+
 test-long: setup ## Run what CI leaves out: all cases on both engines and all catalogs, long histories, many crashes
 	@$(BIN)/python $(PYTEST) -m slow $(ARGS)
 
-check: lint types docs test-local test-servers test-cluster test-versions ## Run all that CI runs
+check: lint types docs test-local test-servers test-cluster test-versions test-oldest ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check
@@ -133,4 +138,4 @@ clean: ## Remove caches, reports, builds, and the demo's runs and tables
 	@find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Remove .venv and the environments of older versions of Spark as well
-	@rm -rf .venv .venv-spark-*
+	@rm -rf .venv .venv-oldest .venv-spark-*

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh             all steps
 #   scripts/setup.sh spark 3.5   the same for an older Spark: .venv-spark-3.5 from requirements-spark-3.5.txt
+#   scripts/setup.sh oldest      the same with the oldest versions that are promised: .venv-oldest
 #   scripts/setup.sh lock        compile the locks from pyproject.toml (more arguments go to uv)
 #
 # PYTHON=/path/to/python chooses the interpreter. What the steps print is in .setup.log, and shown when one fails.
@@ -308,6 +309,8 @@ lock() {
         compile requirements-spark-3.5.txt pyproject.toml - --extra test "$@"
     printf '%s\n' 'pyspark[connect]==4.0.*' |
         compile requirements-spark-4.0.txt pyproject.toml - --extra test "$@"
+    # The oldest versions that pyproject.toml promises. `make test-oldest` runs with them.
+    compile requirements-oldest.txt pyproject.toml --extra test --resolution lowest-direct "$@"
     compile requirements-comparison.txt benchmarks/comparison/requirements.in "$@"
 }
 
@@ -318,14 +321,16 @@ compile() {
 }
 
 # An environment beside .venv. PySpark 3.5 imports what Python 3.12 no longer has.
-spark() {
-    venv=.venv-spark-$1
+spark() { beside "spark-$1"; }
+
+beside() {
+    venv=.venv-$1
     python=$venv/bin/python
-    requirements=requirements-spark-$1.txt
+    requirements=requirements-$1.txt
     pythons="python3.11 python3.10 .venv/bin/python python3"
     newest=11
     unset PYTHON
-    [ -f "$requirements" ] || fail "Cannot set up Spark $1: expected a version with a lock," \
+    [ -f "$requirements" ] || fail "Cannot set up $1: expected a version with a lock," \
         "found $(printf '%s ' requirements-spark-*.txt)"
     setup
 }
@@ -333,6 +338,7 @@ spark() {
 case "${1:-setup}" in
 setup) setup ;;
 spark) spark "$2" ;;
+oldest) beside oldest ;;
 lock) lock "${@:2}" ;;
-*) fail "Cannot run $1: expected setup, spark or lock." ;;
+*) fail "Cannot run $1: expected setup, spark, oldest or lock." ;;
 esac
