@@ -42,6 +42,7 @@ class Feature:
 
 
 _FEATURES: Final = (
+    Feature("agents", commands=("mcp", "tables")),
     Feature("checks"),
     Feature("components"),
     Feature(

@@ -10,6 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 NAMED = re.compile(r"^docs/(?P<page>\w+)\.md: (?P<sections>.+)$", re.MULTILINE)
 PAGES = (
+    "agents",
     "components",
     "contracts",
     "environments",
