@@ -52,7 +52,9 @@ class AgentServer:
                     name=name,
                     description=tool.description(app),
                     input_schema=tool.schema(app),
-                    annotations=ToolAnnotations(read_only_hint=tool.needs != "writes", destructive_hint=False),
+                    annotations=ToolAnnotations(
+                        read_only_hint=tool.needs not in ("writes", "changes"), destructive_hint=tool.needs == "changes"
+                    ),
                 )
                 for name, tool in self.tools.items()
             ]

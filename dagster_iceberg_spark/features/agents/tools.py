@@ -7,10 +7,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import click
 
-Permission: TypeAlias = Literal["rows", "writes"]
+Permission: TypeAlias = Literal["rows", "writes", "changes"]
 PERMISSIONS: Final[Mapping[Permission, str]] = {
     "rows": "tools that return rows of tables",
     "writes": "tools that write: a check's own table, or branches that nobody else reads",
+    "changes": "tools that apply a plan to tables: an undo, a promotion, maintenance",
 }
 
 _TYPES: Final = {"boolean": "boolean", "integer": "integer", "float": "number"}
@@ -25,17 +26,21 @@ class Tool:
         options: The parameters that the agent may set, by the names that the command gives them.
         fixed: Options that are always given.
         needs: What the server must allow, or None.
+        title: The name of the tool, if it is not that of the command.
+        required: Parameters that the agent must set, besides those that the command requires.
     """
 
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     needs: Permission | None = None
+    title: str | None = None
+    required: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the tool."""
-        return "_".join(self.command)
+        return self.title or "_".join(self.command)
 
     def description(self, app: click.Group) -> str:
         """Return the text that the command shows as its help, without the examples."""
@@ -48,7 +53,7 @@ class Tool:
         return {
             "type": "object",
             "properties": {name: _property(parameter) for name, parameter in parameters.items()},
-            "required": [name for name, parameter in parameters.items() if parameter.required],
+            "required": [name for name, parameter in parameters.items() if self._requires(parameter)],
             "additionalProperties": False,
         }
 
@@ -66,7 +71,7 @@ class Tool:
         for name, parameter in parameters.items():
             value = given.get(name)
             if value is None:
-                if parameter.required:
+                if self._requires(parameter):
                     raise ValueError(f"expected {name!r}, found none")
                 continue
             texts = _texts(name, value, _property(parameter))
@@ -78,6 +83,9 @@ class Tool:
                 options += [f"{parameter.opts[-1]}={text}" for text in texts]
         # After `--`, a text that begins with a dash is no option.
         return [*self.command, *location, *self.fixed, "--json", *options, "--", *positional]
+
+    def _requires(self, parameter: click.Parameter) -> bool:
+        return parameter.required or parameter.name in self.required
 
     def _command(self, app: click.Group) -> click.Command:
         found: Any = app
@@ -117,6 +125,13 @@ def _texts(name: str, value: Any, expected: Mapping[str, Any]) -> list[str]:
     return [str(value)]
 
 
+def _plan_and_apply(command: tuple[str, ...], options: tuple[str, ...]) -> tuple[Tool, Tool]:
+    """Return the tools that make a plan of a command that changes tables, and that apply it by its id."""
+    name = "_".join(command)
+    apply = Tool(command, (*options, "applied"), needs="changes", title=f"{name}_apply", required=("applied",))
+    return Tool(command, options, fixed=("--plan",), title=f"{name}_plan"), apply
+
+
 TOOLS: Final = (
     Tool(("tables",), ("names",)),
     Tool(("history",), ("table", "limit")),
@@ -129,6 +144,9 @@ TOOLS: Final = (
     Tool(("why",), ("table", "where", "is_deep", "limit"), needs="rows"),
     Tool(("check",), ("namespace",), needs="writes"),
     Tool(("replay",), ("run_id",), fixed=("--compare",), needs="writes"),
+    *_plan_and_apply(("undo",), ("run_id", "cascade", "is_partial")),
+    *_plan_and_apply(("env", "promote"), ("name",)),
+    *_plan_and_apply(("maintain",), ("tables",)),
 )
 
 

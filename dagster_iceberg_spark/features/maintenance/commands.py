@@ -13,9 +13,11 @@ from dagster_iceberg_spark.cli.locations import (
     location_options,
     usage_errors,
 )
+from dagster_iceberg_spark.cli.plans import instant_of, plan_id, plan_options, require_same, states_of
 from dagster_iceberg_spark.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterator
 
     from dagster_iceberg_spark.features.maintenance.health_reports import CheckedTable
@@ -99,8 +101,18 @@ def _print(found: "list[CheckedTable]") -> None:
 @click.option("-t", "--table", "tables", multiple=True, metavar="NAMESPACE.TABLE", help="Only this table.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@plan_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plans, and what was done, as JSON.")
-def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **options: Any) -> None:
+def maintain(
+    *,
+    tables: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    is_plan: bool,
+    applied: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Maintain the tables of code locations: compact, rewrite manifests, expire snapshots, remove orphan files.
 
     The command shows its plan first, and asks. Snapshots that a downstream asset, a run or a branch still needs stay.
@@ -111,27 +123,45 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
     Examples:
       dagster-iceberg-spark maintain --dry-run
       dagster-iceberg-spark maintain -m my_project.definitions --table db.flights --yes
+      dagster-iceberg-spark maintain --plan
+      dagster-iceberg-spark maintain --apply 19acf1b3a40-0c5e2b1f9a7d
     """  # noqa: D301 - click needs the character \b
-    planned = _maintain(tables, options, dry_run=True)
+    made_at = instant_of(applied, changes_nothing=is_plan or dry_run)
+    planned = _maintain(tables, options, dry_run=True, now=made_at)
     if not as_json:
         _print_plans(planned)
-    if dry_run:
+    plan = None
+    if is_plan or applied is not None:
+        documents = [{**item.document(), "before": None} for item in planned]
+        with usage_errors():
+            names = [str(item.table) for item in planned]
+            states = [state for each in definitions_of(**options) for state in states_of(each, names)]
+        plan = plan_id(documents, states, made_at)
+    if applied is not None and plan is not None:
+        require_same(plan, applied)
+    is_dry = dry_run or is_plan
+    if is_dry:
         done = planned
     else:
-        if not yes:
+        if not yes and applied is None:
             click.confirm("Do this?", abort=True, err=True)
-        done = _maintain(tables, options, dry_run=False)
+        done = _maintain(tables, options, dry_run=False, now=made_at)
     if as_json:
-        click.echo(json.dumps([item.document() for item in done], indent=2))
-    elif not dry_run:
+        document = [item.document() for item in done]
+        click.echo(json.dumps({"plan": plan, "tables": document} if is_plan else document, indent=2))
+    elif not is_dry:
         _print_done(done)
+    elif is_plan:
+        say(f"Nothing was changed. Do this with: maintain --apply {plan}")
     failed = [item for item in done if item.error is not None]
     for item in failed:
         say(f"{item.table}: {item.error}", err=True)
     sys.exit(_CANNOT_TELL if failed else 0)
 
 
-def _maintain(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
+def _maintain(
+    tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool, now: "dt.datetime"
+) -> "list[Maintained]":
     from dagster_iceberg_spark.assets.stored_tables import home_instance
     from dagster_iceberg_spark.features.maintenance.table_maintenance import maintain_location
 
@@ -142,7 +172,7 @@ def _maintain(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool
         return [
             item
             for each in definitions_of(**options)
-            for item in maintain_location(each, tables, dry_run=dry_run, instance=instance, report=report)
+            for item in maintain_location(each, tables, dry_run=dry_run, instance=instance, report=report, now=now)
         ]
 
 

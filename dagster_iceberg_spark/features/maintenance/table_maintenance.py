@@ -180,9 +180,12 @@ class TableMaintenance:
             self.identifier, plan, before=table_health(state, files, self.policy, now), waits_for=waits_for
         )
 
-    def maintain(self, *, dry_run: bool = False) -> Maintained:
-        """Do what is due, or only plan it in a dry run. An action that conflicts with a writer is skipped."""
-        now = dt.datetime.now(dt.timezone.utc)
+    def maintain(self, *, dry_run: bool = False, now: dt.datetime | None = None) -> Maintained:
+        """Do what is due, or only plan it in a dry run. An action that conflicts with a writer is skipped.
+
+        `now` is when the plan was made, if it is applied later.
+        """
+        now = now or dt.datetime.now(dt.timezone.utc)
         planned = self.plan(now)
         if planned.plan is None or planned.waits_for is not None or dry_run:
             return planned
@@ -338,6 +341,7 @@ def maintain_location(
     instance: dg.DagsterInstance | None,
     report: Callable[[str], None],
     policy: MaintenancePolicy | None = None,
+    now: dt.datetime | None = None,
 ) -> Iterator[Maintained]:
     """Maintain the tables of a code location's assets, or those with these names, one after the other.
 
@@ -348,6 +352,7 @@ def maintain_location(
         instance: The Dagster instance whose runs count, or None for none.
         report: Writes a line about progress.
         policy: What is kept, and the thresholds.
+        now: When the plan was made, or None for now.
 
     An error of a table does not stop the others: it is in what was done.
     """
@@ -363,7 +368,7 @@ def maintain_location(
                     table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
                 )
                 if maintenance is not None:
-                    yield maintenance.maintain(dry_run=dry_run)
+                    yield maintenance.maintain(dry_run=dry_run, now=now)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are maintained
                 yield Maintained(table.identifier, error=in_words(error))
 

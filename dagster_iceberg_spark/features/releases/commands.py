@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_iceberg_spark.cli.locations import definitions_of, in_locations, location_options, usage_errors
+from dagster_iceberg_spark.cli.plans import instant_of, plan_id, plan_options, require_same, states_of
 from dagster_iceberg_spark.cli.terminal import minute, print_table, say
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.features.releases.environments import StagedBranch
+    from dagster_iceberg_spark.features.releases.undo import Undo
+    from dagster_iceberg_spark.table.snapshot import TableState
 
 
 @click.command()
@@ -107,10 +110,29 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
 @env.command("promote")
 @click.argument("name")
 @location_options
-def env_promote(name: str, **options: Any) -> None:
-    """Publish what an environment has written, at one instant where the catalog can, and drop its branches."""
-    from dagster_iceberg_spark.features.releases.environments import promote_environment
+@plan_options
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def env_promote(*, name: str, is_plan: bool, applied: str | None, as_json: bool, **options: Any) -> None:
+    """Publish what an environment has written, at one instant where the catalog can, and drop its branches.
 
+    \b
+    Examples:
+      dagster-iceberg-spark env promote pr-7
+      dagster-iceberg-spark env promote pr-7 --plan
+      dagster-iceberg-spark env promote pr-7 --apply 19acf1b3a40-0c5e2b1f9a7d
+    """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.features.releases.environments import plan_promotion, promote_environment
+
+    made_at = instant_of(applied, changes_nothing=is_plan)
+    if is_plan or applied is not None:
+        with usage_errors():
+            planned = in_locations(options, partial(plan_promotion, name=name))
+        documents = [item.document() for item in planned]
+        plan = plan_id([name, documents], [item.state for item in planned], made_at)
+        if is_plan:
+            _print_promotion(plan, documents, as_json=as_json)
+            return
+        require_same(plan, str(applied))
     with usage_errors():
         found = in_locations(options, partial(promote_environment, name=name, report=say))
     rows = [
@@ -119,6 +141,18 @@ def env_promote(name: str, **options: Any) -> None:
         for item in release.members
     ]
     print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
+
+
+def _print_promotion(plan: str, documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"plan": plan, "tables": documents}, indent=2))
+        return
+    rows = [
+        (item["table"], item["branch"], "\n".join(item["snapshots"]) or "none: it is dropped", item["main"] or "")
+        for item in documents
+    ]
+    print_table(("table", "branch", "snapshots to publish", "main is at"), rows, empty="Nothing to publish.")
+    say(f"Nothing was changed. Do this with: env promote --apply {plan}")
 
 
 @env.command("drop")
@@ -140,8 +174,19 @@ def env_drop(name: str, **options: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
 @click.option("--cascade", is_flag=True, help="Also undo what was derived from the run's rows, or has replaced them.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out what cannot be undone.")
+@plan_options
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
-def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json: bool, **options: Any) -> None:
+def undo(
+    *,
+    run_id: str,
+    dry_run: bool,
+    cascade: bool,
+    is_partial: bool,
+    is_plan: bool,
+    applied: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Take the tables of a run back to what they were before it, all of them or none where the catalog can.
 
     With DAGSTER_HOME set, Dagster records what is current again.
@@ -150,22 +195,48 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json
     Examples:
       dagster-iceberg-spark undo --run 5d0f3c1e-... --dry-run
       dagster-iceberg-spark undo --run 5d0f3c1e-... --cascade -m my_project.definitions
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --plan
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --apply 19acf1b3a40-0c5e2b1f9a7d
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.assets.stored_tables import home_instance
     from dagster_iceberg_spark.features.releases.undo import undo_run
 
+    made_at = instant_of(applied, changes_nothing=is_plan or dry_run)
     with usage_errors(), home_instance() as instance:
         report = partial(say, err=True)
-        how = {"dry_run": dry_run, "cascade": cascade, "partial": is_partial}
-        done = in_locations(options, lambda each: [undo_run(each, run_id, **how, instance=instance, report=report)])
-    tables = [table for each in done for table in each.tables]
+
+        def undone(each: Any, *, dry_run: bool) -> "Undo":
+            how = {"dry_run": dry_run, "cascade": cascade, "partial": is_partial}
+            return undo_run(each, run_id, **how, instance=instance, report=report)
+
+        def planned(each: Any) -> "list[tuple[Undo, list[TableState]]]":
+            found = undone(each, dry_run=True)
+            return [(found, states_of(each, [str(table.table) for table in found.tables]))]
+
+        plan = None
+        if is_plan or applied is not None:
+            found = in_locations(options, planned)
+            documents = [{**_undo_document(each), "by": None} for each, _ in found]
+            plan = plan_id([run_id, documents], [state for _, states in found for state in states], made_at)
+        if applied is not None and plan is not None:
+            require_same(plan, applied)
+        is_dry = dry_run or is_plan
+        done = in_locations(options, lambda each: [undone(each, dry_run=is_dry)])
     if as_json:
-        document = [
-            {"by": each.by, "tables": [table.document() for table in each.tables], "left_out": list(each.left_out)}
-            for each in done
-        ]
-        click.echo(json.dumps(document, indent=2))
+        document = [_undo_document(each) for each in done]
+        click.echo(json.dumps({"plan": plan, "undo": document} if is_plan else document, indent=2))
         return
+    _print_undo(done, is_dry=is_dry)
+    if is_plan:
+        say(f"Do this with: undo --run {run_id} --apply {plan}")
+
+
+def _undo_document(undo: "Undo") -> dict[str, Any]:
+    return {"by": undo.by, "tables": [table.document() for table in undo.tables], "left_out": list(undo.left_out)}
+
+
+def _print_undo(done: "Sequence[Undo]", *, is_dry: bool) -> None:
+    tables = [table for each in done for table in each.tables]
     rows = [
         (str(table.table), "\n".join(map(str, table.undone)), "\n".join(table.partitions), "\n".join(table.runs))
         for table in tables
@@ -177,4 +248,4 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json
     for each in done:
         for left in each.left_out:
             say(f"Not undone: {left}.")
-        say("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
+        say("Nothing was changed." if is_dry else f"Undo this with: undo --run {each.by}")

@@ -150,6 +150,43 @@ def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = F
         return [table.diff(by_key=by_key) for table in tables]
 
 
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promotion publishes in a table.
+
+    Args:
+        snapshots: The snapshots of the branch that `main` does not have, oldest first. Without them, the branch is
+            dropped.
+        state: The table, as it was looked at.
+    """
+
+    branch: str
+    snapshots: tuple[int, ...]
+    state: TableState
+
+    def document(self) -> dict[str, Any]:
+        """Return the table for JSON."""
+        head = self.state.head()
+        return {
+            "table": str(self.state.identifier),
+            "branch": self.branch,
+            "snapshots": [str(snapshot_id) for snapshot_id in self.snapshots],
+            "main": None if head is None else str(head.snapshot_id),
+        }
+
+
+def plan_promotion(definitions: dg.Definitions, name: str) -> list[Promotion]:
+    """Return what `promote_environment` would publish, and reject what it would reject. This changes nothing."""
+    planned = []
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            if table.own:
+                table.member()
+            snapshots = tuple(snapshot.snapshot_id for snapshot in table.own)
+            planned.append(Promotion(table.branch, snapshots, table.state))
+    return planned
+
+
 def promote_environment(
     definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
 ) -> list[Release]:

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def test_each_tool_describes_itself_and_prints_json(item: Tool) -> None:
     given: dict[str, Any] = {"string": "x", "integer": 1, "boolean": True, "number": 1.0, "array": ["x"]}
     arguments = {name: given[kind["type"]] for name, kind in item.schema(app)["properties"].items()}
     arguments |= {"snapshot": "a.b@1"} if "snapshot" in arguments else {}
+    arguments |= {"applied": f"{int(time.time() * 1000):011x}-{'0' * 12}"} if "applied" in arguments else {}
     command = item.arguments(app, arguments, ["--module=nowhere"])
     result = CliRunner().invoke(app, command)
     assert "No such option" not in result.output
@@ -83,8 +85,16 @@ def test_arguments_that_are_refused(name: str, arguments: dict[str, Any], messag
 def test_rows_and_writes_are_allowed_by_name() -> None:
     without = set(tools_allowed(()))
     assert not without & {"why", "check", "replay"}
+    assert not [name for name in without if name.endswith("_apply")]
     assert set(tools_allowed(("rows",))) == without | {"why"}
-    assert set(tools_allowed(("rows", "writes"))) == {item.name for item in TOOLS}
+    assert set(tools_allowed(("rows", "writes", "changes"))) == {item.name for item in TOOLS}
+
+
+def test_nothing_is_applied_without_the_id_of_a_plan() -> None:
+    with pytest.raises(ValueError, match="expected 'applied', found none"):
+        tool("undo_apply").arguments(app, {"run_id": "r"}, [])
+    assert "--plan" in tool("undo_plan").arguments(app, {"run_id": "r"}, [])
+    assert "--apply=i" in tool("undo_apply").arguments(app, {"run_id": "r", "applied": "i"}, [])
 
 
 @pytest.fixture
