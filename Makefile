@@ -31,7 +31,8 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 	@$(DAGSTER) $(BIN)/python -m example_project.demo
 
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
-	@$(DAGSTER) $(BIN)/dg dev -w workspace.yaml
+	@echo "The tables are at http://127.0.0.1:3000/assets, as soon as Dagster says that it serves its webserver."
+	@$(DAGSTER) $(BIN)/dg dev -w workspace.yaml $(ARGS)
 
 # Two processes share the files of tests, and one of them has Spark Connect. ARGS="-n 0" runs all tests in one.
 PYTEST := -m pytest -n 2 --dist loadgroup
