@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
@@ -58,6 +58,8 @@ _TABLE_KEYS: Final = (
 """Metadata of an asset that describes its table. The rest is about how the asset writes, which `given` does not do."""
 _OUTSIDE: Final = ("environment", "metrics", "mirror", "spark", "table_location")
 """Fields of an IO manager that reach beyond the lake."""
+_CREATES: Final = {"auto_create_table": True, "auto_create_namespace": True}
+"""Nobody else creates the tables of a lake."""
 _INSTANCE: Final[dict[str, Any]] = {
     "event_log_storage": {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"},
     "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"},
@@ -112,7 +114,6 @@ class Lake:
             self._of_location |= dict.fromkeys(keys_of, asset)
         self._known = dict(self._of_location)
         self._instance: dg.DagsterInstance | None = None
-        self._fault: faults.Fault | None = None
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -248,13 +249,13 @@ class Lake:
     @contextmanager
     def dies_after_commit(self) -> Generator[None, None, None]:
         """Let the process of each asset in the block die after its first commit, before Dagster knows of the commit."""
-        with self._with_fault(faults.death_after_commit()):
+        with faults.death_after_commit().in_engines():
             yield
 
     @contextmanager
     def loses_answer(self) -> Generator[None, None, None]:
         """Let the catalog commit the first write of each asset in the block, and its answer be lost."""
-        with self._with_fault(faults.lost_answer()):
+        with faults.lost_answer().in_engines():
             yield
 
     @contextmanager
@@ -264,7 +265,7 @@ class Lake:
         Args:
             times: How often. The IO manager's `commit_attempts` is 5 by default.
         """
-        with self._with_fault(faults.conflict(times)):
+        with faults.conflict(times).in_engines():
             yield
 
     def empty(self) -> None:
@@ -291,15 +292,6 @@ class Lake:
         if self._instance is not None:
             self._instance.dispose()
             self._instance = None
-
-    @contextmanager
-    def _with_fault(self, fault: faults.Fault) -> Iterator[None]:
-        with fault.in_engines():
-            self._fault = fault
-            try:
-                yield
-            finally:
-                self._fault = None
 
     # ------------------------------------------------------------------------------------------------------- assets
 
@@ -347,7 +339,7 @@ class Lake:
         if not isinstance(resource, TableIOManager):
             return resource
         kept = {name: getattr(resource, name) for name in type(resource).model_fields if name not in _OUTSIDE}
-        return _in_lake(type(resource))(**kept, spark=self.spark)
+        return _in_lake(type(resource))(**{**kept, **_CREATES}, spark=self.spark)
 
     # --------------------------------------------------------------------------------------------------------- runs
 
@@ -458,7 +450,7 @@ def _table_metadata(spec: dg.AssetSpec, *, is_whole: bool) -> dict[str, Any]:
     described = {key: value for key, value in plain_metadata(spec.metadata).items() if key in _TABLE_KEYS}
     if is_whole:
         described.pop(keys.PARTITION_EXPR, None)
-    return {**described, keys.WRITE_DISPOSITION: "replace"}
+    return {**described, keys.WRITE_DISPOSITION: "replace", keys.PUBLISH: "step"}
 
 
 class _InLake:

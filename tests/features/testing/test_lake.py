@@ -173,6 +173,14 @@ def test_a_code_location_runs_in_the_lake(tmp_path: Path) -> None:
     lake.close()
 
 
+def test_rows_are_given_whatever_publishes_and_creates_the_tables(tmp_path: Path) -> None:
+    manager = IcebergPySparkIOManager(publish="release", auto_create_table=False, auto_create_namespace=False)
+    lake = Lake(tmp_path / "lake", definitions=dg.Definitions([orders], resources={"warehouse": manager}))
+    lake.given("orders", [{"at": DAY, "amount": 3}], partition=KEY)
+    assert lake.rows("orders", "amount") == [{"amount": 3}]
+    lake.close()
+
+
 def test_an_io_manager_is_called_by_hand(lake: Lake) -> None:
     output, loaded = lake.contexts(orders, partition=RANGE, as_type=pa.Table)
     assert list(output.asset_partition_keys) == list(RANGE)
