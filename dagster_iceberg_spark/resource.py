@@ -143,6 +143,8 @@ class SessionRegistry:
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
         """Release the user's sessions. A session that has no other user may be stopped."""
+        if not self._shared:  # also where pyspark is not installed
+            return
         from dagster_iceberg_spark.spark.session.runtime import is_connect
         from dagster_iceberg_spark.spark.session.session import close_session
 

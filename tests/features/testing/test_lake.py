@@ -4,6 +4,8 @@ docs/testing.md: A first test; A code location; IO managers by hand
 """
 
 import datetime as dt
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,3 +189,25 @@ def test_an_io_manager_is_called_by_hand(lake: Lake) -> None:
     lake.io_manager.handle_output(output, pa.table({"at": [DAY, NEXT], "amount": [1, 2]}))
     assert lake.io_manager.load_input(loaded).num_rows == 2
     assert len(lake.rows(orders)) == 2
+
+
+WITHOUT_PYSPARK = """
+import sys
+from pathlib import Path
+sys.modules["pyspark"] = None
+from dagster_iceberg_spark import versions
+versions.installed_pyspark = lambda: None
+from dagster_iceberg_spark.testing import Lake
+lake = Lake(Path(sys.argv[1]))
+with lake.conflicts():
+    lake.given("numbers", [{"a": 1}])
+assert lake.rows("numbers") == [{"a": 1}]
+lake.empty()
+lake.close()
+"""
+
+
+def test_a_lake_needs_no_pyspark(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_PYSPARK, str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
