@@ -90,7 +90,7 @@ STEPS = [
         ("--partition-range", "2013-01-01...2013-01-03"),
     ),
     Step(
-        "A day whose source has changed its unit: its rows fail an audit, and nobody sees them",
+        "A day whose source has changed its unit: its rows fail an audit, and no reader sees them",
         "flights,daily_delays,delays_release",
         ("--partition", "2013-01-15", "--config-json", '{"ops": {"flights": {"config": {"delays_in_seconds": true}}}}'),
         refusal="AuditFailedError",

@@ -10,7 +10,7 @@ import click
 Permission: TypeAlias = Literal["rows", "writes", "changes"]
 PERMISSIONS: Final[Mapping[Permission, str]] = {
     "rows": "tools that return rows of tables",
-    "writes": "tools that write: a check's own table, or branches that nobody else reads",
+    "writes": "tools that write: a check's own table, or branches that no other process reads",
     "changes": "tools that apply a plan to tables: an undo, a promotion, maintenance",
 }
 

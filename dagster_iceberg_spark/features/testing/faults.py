@@ -60,7 +60,7 @@ def _engines() -> tuple[Any, ...]:
 
 
 def death_after_commit() -> Fault:
-    """Return the fault that the process dies after the commit, before anybody knows of the commit."""
+    """Return the fault that the process dies after the commit, before Dagster knows of the commit."""
 
     def strikes(_: Any, write: Callable[[], RowCounts]) -> RowCounts:
         write()

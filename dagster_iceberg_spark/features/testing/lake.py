@@ -59,7 +59,7 @@ _TABLE_KEYS: Final = (
 _OUTSIDE: Final = ("environment", "metrics", "mirror", "spark", "table_location")
 """Fields of an IO manager that reach beyond the lake."""
 _CREATES: Final = {"auto_create_table": True, "auto_create_namespace": True}
-"""Nobody else creates the tables of a lake."""
+"""No other process creates the tables of a lake."""
 _INSTANCE: Final[dict[str, Any]] = {
     "event_log_storage": {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"},
     "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"},
