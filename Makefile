@@ -71,7 +71,7 @@ $(TEST_SPARKS): test-spark-%: setup
 test-oldest: setup ## Run the main jobs with the oldest versions that pyproject.toml promises
 	@bash scripts/setup.sh oldest
 	@PATH="$(CURDIR)/.venv-oldest/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-oldest" .venv-oldest/bin/python \
-		-m pytest -m "not slow" tests/features/testing tests/core/arrow/test_write.py $(ARGS)
+		-m pytest -m "not slow and not full" tests/features/testing tests/core/arrow/test_write.py $(ARGS)
 
 test-long: setup ## Run what CI leaves out: all cases on both engines and all catalogs, long histories, many crashes
 	@$(BIN)/python $(PYTEST) -m slow $(ARGS)
