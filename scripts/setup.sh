@@ -151,7 +151,7 @@ export_pip_settings() {
 # show_progress: what uv downloads and builds, and how much of it is left. uv announces each large package with its size,
 # and writes another line when it is there.
 show_progress() {
-    while sleep 1; do
+    while sleep 1 && kill -0 $$ 2>/dev/null; do # not longer than the script, however it ends
         awk '
             $1 == "==" { split("", size); split("", ready); building = ""; prepared = "" }
             $1 == "Downloading" { gsub(/[()]/, "", $3); size[$2] = $3 ~ /KiB/ ? $3 / 1024 : $3 + 0 }
@@ -173,7 +173,7 @@ show_progress() {
 
 # install_requirements: with uv, which downloads and builds side by side; with pip, if uv finds no packages.
 install_requirements() {
-    local progress=
+    local progress='' failed=''
     install_locked uv
     export_pip_settings
     if [ -t 1 ]; then
@@ -182,14 +182,15 @@ install_requirements() {
     fi
     # The lock is complete: --no-deps leaves nothing to resolve. `pip check` below looks at what came together.
     printf '\n== install the Python packages\n' >>"$log"
-    if ! "$venv/bin/uv" pip install --python "$python" --no-config --no-build-isolation --no-deps --require-hashes \
-        -r "$requirements" >>"$log" 2>&1 </dev/null; then
-        PIP_USE_PEP517=1 logged "install the Python packages" "$python" -m pip install --no-build-isolation --no-deps \
-            --require-hashes -r "$requirements"
-    fi
+    "$venv/bin/uv" pip install --python "$python" --no-config --no-build-isolation --no-deps --require-hashes \
+        -r "$requirements" >>"$log" 2>&1 </dev/null || failed=yes
     if [ -n "$progress" ]; then
         kill "$progress"
         printf '\r\033[K'
+    fi
+    if [ -n "$failed" ]; then
+        PIP_USE_PEP517=1 logged "install the Python packages" "$python" -m pip install --no-build-isolation --no-deps \
+            --require-hashes -r "$requirements"
     fi
 }
 
