@@ -213,7 +213,7 @@ def undo(
             found = undone(each, dry_run=True)
             return [(found, states_of(each, [str(table.table) for table in found.tables]))]
 
-        plan = None
+        plan, found = None, list[Any]()
         if is_plan or applied is not None:
             found = in_locations(options, planned)
             documents = [{**_undo_document(each), "by": None} for each, _ in found]
@@ -221,7 +221,10 @@ def undo(
         if applied is not None and plan is not None:
             require_same(plan, applied)
         is_dry = dry_run or is_plan
-        done = in_locations(options, lambda each: [undone(each, dry_run=is_dry)])
+        if is_plan:
+            done = [each for each, _ in found]
+        else:
+            done = in_locations(options, lambda each: [undone(each, dry_run=dry_run)])
     if as_json:
         document = [_undo_document(each) for each in done]
         click.echo(json.dumps({"plan": plan, "undo": document} if is_plan else document, indent=2))
