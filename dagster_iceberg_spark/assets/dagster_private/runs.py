@@ -15,6 +15,8 @@ RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry"
 """Tags of a run that resumes another run. Parent and root run ids alone do not distinguish it from a new execution."""
 PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 ROOT_RUN_TAG: Final = "dagster/root_run_id"
+RANGE_TAGS: Final = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+"""Tags of a run of a range of partitions: its first and its last key."""
 
 
 def root_run_of(run: dg.DagsterRun) -> str:

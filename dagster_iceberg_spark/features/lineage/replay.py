@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_iceberg_spark.assets.address import plain_metadata, spec_scope
 from dagster_iceberg_spark.assets.branch_changes import create_branch, drop_branch
 from dagster_iceberg_spark.assets.dagster_private.graph import job_without_checks, loaded_inputs
-from dagster_iceberg_spark.assets.dagster_private.runs import copied_instance
+from dagster_iceberg_spark.assets.dagster_private.runs import RANGE_TAGS, copied_instance
 from dagster_iceberg_spark.assets.stored_tables import stored_members
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError, ReplayFailedError, UpstreamMissingError
@@ -34,9 +34,7 @@ from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _PARTITION: Final = "dagster/partition"
-_FIRST: Final = "dagster/asset_partition_range_start"
-_LAST: Final = "dagster/asset_partition_range_end"
-"""Tags of a run with its partition key, or with the first and the last of its keys."""
+"""Tag of a run with its partition key."""
 _CONFIG: Final = ("ops", "resources", "inputs")
 
 
@@ -295,13 +293,13 @@ def _tags(run: dg.DagsterRun | None, keys: Mapping[str, Sequence[str]]) -> dict[
     """Return the tags that select the partitions of the run, with its own, but without its time travel."""
     own = {} if run is None else {key: value for key, value in run.tags.items() if not key.startswith("dagster/")}
     tags = {key: value for key, value in own.items() if key not in RUN_KEYS}
-    recorded = {} if run is None else {key: run.tags[key] for key in (_PARTITION, _FIRST, _LAST) if key in run.tags}
+    recorded = {} if run is None else {key: run.tags[key] for key in (_PARTITION, *RANGE_TAGS) if key in run.tags}
     longest = max(keys.values(), key=len, default=())
     if recorded or not longest:
         return tags | recorded
     if len(longest) == 1:
         return {**tags, _PARTITION: longest[0]}
-    return {**tags, _FIRST: longest[0], _LAST: longest[-1]}
+    return {**tags, **dict(zip(RANGE_TAGS, (longest[0], longest[-1]), strict=True))}
 
 
 def _describe(

@@ -33,12 +33,12 @@ class Fault:
     struck: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     @contextmanager
-    def in_engines(self) -> Iterator["Fault"]:
+    def in_engines(self) -> Iterator[None]:
         """Replace the writes of the engines inside the block."""
         with ExitStack() as patches:
             for kind in _engines():
                 patches.enter_context(mock.patch.object(kind, "write", self._instead_of(kind.write)))
-            yield self
+            yield
 
     def _instead_of(self, genuine: Any) -> Any:
         def write(engine: Any, plan: Any, names: Any) -> RowCounts:

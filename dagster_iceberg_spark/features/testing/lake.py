@@ -2,8 +2,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,13 @@ import dagster as dg
 from dagster_iceberg_spark.assets.address import plain_metadata
 from dagster_iceberg_spark.assets.asking import OutputFacts
 from dagster_iceberg_spark.assets.dagster_private.event_log import events_of
-from dagster_iceberg_spark.assets.dagster_private.runs import PARENT_RUN_TAG, RESUME_TAGS, ROOT_RUN_TAG, root_run_of
+from dagster_iceberg_spark.assets.dagster_private.runs import (
+    PARENT_RUN_TAG,
+    RANGE_TAGS,
+    RESUME_TAGS,
+    ROOT_RUN_TAG,
+    root_run_of,
+)
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -66,7 +72,6 @@ _INSTANCE: Final[dict[str, Any]] = {
     "telemetry": {"enabled": False},
     "python_logs": {"python_log_level": "WARNING"},
 }
-_RANGE_TAGS: Final = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
 class Lake:
@@ -203,7 +208,7 @@ class Lake:
             columns: The columns. Default: all.
             partition: Only the rows that an input with this partition loads.
         """
-        table = self._table_rows(asset) if partition is None else self._loaded(asset, partition)
+        table = self.table(asset).scan().to_arrow() if partition is None else self._loaded(asset, partition)
         return (table.select(list(columns)) if columns else table).to_pylist()  # type: ignore[no-any-return]
 
     def table(self, asset: Asset) -> "Table":
@@ -246,27 +251,21 @@ class Lake:
         output, loaded = contexts
         return output, loaded
 
-    @contextmanager
-    def dies_after_commit(self) -> Generator[None, None, None]:
+    def dies_after_commit(self) -> AbstractContextManager[None]:
         """Let the process of each asset in the block die after its first commit, before Dagster knows of the commit."""
-        with faults.death_after_commit().in_engines():
-            yield
+        return faults.death_after_commit().in_engines()
 
-    @contextmanager
-    def loses_answer(self) -> Generator[None, None, None]:
+    def loses_answer(self) -> AbstractContextManager[None]:
         """Let the catalog commit the first write of each asset in the block, and its answer be lost."""
-        with faults.lost_answer().in_engines():
-            yield
+        return faults.lost_answer().in_engines()
 
-    @contextmanager
-    def conflicts(self, times: int = 1) -> Generator[None, None, None]:
+    def conflicts(self, times: int = 1) -> AbstractContextManager[None]:
         """Let another writer commit before each asset in the block does, so often that it is planned again.
 
         Args:
             times: How often. The IO manager's `commit_attempts` is 5 by default.
         """
-        with faults.conflict(times).in_engines():
-            yield
+        return faults.conflict(times).in_engines()
 
     def empty(self) -> None:
         """Drop all tables, and forget all runs and assets that the lake was given."""
@@ -384,7 +383,7 @@ class Lake:
         for source in upstream:
             given.setdefault(str(source.metadata["dagster/io_manager_key"]), self.io_manager)
         if isinstance(partition, tuple):
-            tags = {**(tags or {}), **dict(zip(_RANGE_TAGS, partition, strict=True))}
+            tags = {**(tags or {}), **dict(zip(RANGE_TAGS, partition, strict=True))}
         return dg.materialize(
             [*assets, *upstream],
             selection=dg.AssetSelection.assets(*selected),
@@ -400,9 +399,6 @@ class Lake:
         known = self._spec(key)
         spec = dg.AssetSpec(key, metadata=known.metadata, partitions_def=known.partitions_def)
         return spec.with_io_manager_key(self._io_manager_key(key))
-
-    def _table_rows(self, asset: Asset) -> "pa.Table":
-        return self.table(asset).scan().to_arrow()
 
     def _loaded(self, asset: Asset, partition: Partition) -> "pa.Table":
         import pyarrow as pa
