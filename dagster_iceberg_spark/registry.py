@@ -44,6 +44,7 @@ class Feature:
 _FEATURES: Final = (
     Feature("agents", commands=("mcp", "tables")),
     Feature("checks"),
+    Feature("code_changes", commands=("impact", "replay")),
     Feature("components"),
     Feature(
         "contracts",
@@ -55,11 +56,7 @@ _FEATURES: Final = (
         findings="requirements.check_requirements",
     ),
     Feature("file_sizes", options="FileSizeOptions", result_keys=("iceberg/average_file_bytes",)),
-    Feature(
-        "lineage",
-        commands=("history", "impact", "replay", "why"),
-        result_keys=("iceberg/row_columns", "iceberg/copied_columns"),
-    ),
+    Feature("lineage", commands=("history", "why"), result_keys=("iceberg/row_columns", "iceberg/copied_columns")),
     Feature("maintenance", commands=("health", "maintain"), options="MaintenanceOptions"),
     Feature("metrics"),
     Feature("mirror", commands=("mirror",), options="MirrorOptions", result_keys=("iceberg/mirror_state",)),

@@ -1,6 +1,6 @@
 """The assets and checks of a code location, a job or a node."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +60,15 @@ def job_without_checks(definitions: dg.Definitions, selection: Collection[dg.Ass
 def loaded_inputs(node: Any) -> list[str]:
     """Return the names of the inputs that an op or a graph loads. Dependencies without a value are not loaded."""
     return [item.name for item in node.input_defs if not item.dagster_type.is_nothing]
+
+
+def functions_in(node: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the functions of an op, or of the ops of a graph."""
+    if isinstance(node, dg.GraphDefinition):
+        for inner in node.node_defs:
+            yield from functions_in(inner)
+    else:
+        yield getattr(node.compute_fn, "decorated_fn", node.compute_fn)
 
 
 def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:

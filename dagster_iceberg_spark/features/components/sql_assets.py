@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from yaml import MarkedYAMLError
 
 from dagster_iceberg_spark.assets.address import partition_columns
+from dagster_iceberg_spark.assets.dagster_private.graph import functions_in
 from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError
 from dagster_iceberg_spark.features.checks.data_checks import build_data_checks
 from dagster_iceberg_spark.features.components.models import described
@@ -270,6 +271,7 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
             by_table = {parts: by_key[key] for parts, key in tables.items() if key is not None}
             return run_query(getattr(context.resources, self.spark_key).spark_session, query, by_table)
 
+        setattr(query_asset, _MODEL_ATTRIBUTE, SqlModel(file, tables))
         definition: dg.AssetsDefinition = asset(query_asset)
         return definition
 
@@ -313,17 +315,26 @@ def _upstream(table: TableName, own: Mapping[str, dg.AssetKey], file: SqlFile) -
     return own.get(key.to_user_string().lower(), key)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SqlPartition:
-    """The partitions of a run. In a template, `{{ partition.start }}` is a literal of SQL."""
+    """The partitions of a run. In a template, `{{ partition.start }}` is a literal of SQL.
 
-    context: dg.AssetExecutionContext
+    Args:
+        path: The file of the query.
+        definition: The partitions of the asset, or None if it has none.
+        partition_keys: The keys of the run.
+    """
+
     path: Path
+    definition: dg.PartitionsDefinition | None
+    partition_keys: Sequence[str]
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, path: Path) -> "SqlPartition":
-        """Return the partitions of a run. `path` is the file of the query."""
-        return cls(context, path)
+        """Return the partitions of a run."""
+        is_partitioned = context.has_partition_key or context.has_partition_key_range
+        definition = context.assets_def.partitions_def if is_partitioned else None
+        return cls(path, definition, context.partition_keys if is_partitioned else ())
 
     @property
     def start(self) -> str:
@@ -349,21 +360,42 @@ class SqlPartition:
         return f"({', '.join(map(text_literal, self._keys))})"
 
     @property
-    def _keys(self) -> list[str]:
-        if not self.context.has_partition_key and not self.context.has_partition_key_range:
+    def _keys(self) -> Sequence[str]:
+        if self.definition is None:
             raise self._refusal("an asset with partitions, for `partition`", "none: set `partitions_def`")
-        return list(self.context.partition_keys)
+        return self.partition_keys
 
     @property
     def _window(self) -> dg.TimeWindow:
-        definition = self.context.assets_def.partitions_def
+        keys, definition = self._keys, self.definition
         if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
             raise self._refusal("partitions by time, for `partition.start` and `partition.end`", "other partitions")
-        windows = [definition.time_window_for_partition_key(key) for key in self._keys]
+        windows = [definition.time_window_for_partition_key(key) for key in keys]
         return dg.TimeWindow(min(item.start for item in windows), max(item.end for item in windows))
 
     def _refusal(self, expected: str, found: str) -> PartitioningError:
         return PartitioningError.refusing("run", str(self.path), expected=expected, found=found)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlModel:
+    """The query of an asset.
+
+    Args:
+        file: Its file.
+        tables: The asset of each table in the query, or None for a table that Spark reads by name.
+    """
+
+    file: SqlFile
+    tables: Mapping[tuple[str, ...], dg.AssetKey | None]
+
+
+_MODEL_ATTRIBUTE: Final = "dagster_iceberg_spark_model"
+
+
+def model_of(assets: dg.AssetsDefinition) -> SqlModel | None:
+    """Return the query of an asset in a SQL file, or None for another asset."""
+    return next((getattr(function, _MODEL_ATTRIBUTE, None) for function in functions_in(assets.node_def)), None)
 
 
 def _timestamp(instant: dt.datetime) -> str:

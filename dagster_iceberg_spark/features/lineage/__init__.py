@@ -1,4 +1,1 @@
-"""Answers what rows were derived from, what was derived from them, and by which run.
-
-Tables stay as they are; replays write to branches of their own.
-"""
+"""Answers what rows were derived from, what was derived from them, and by which run. Tables stay as they are."""

@@ -16,7 +16,6 @@ from dagster_iceberg_spark.assets.observers import ObservedWrite, Observer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage, tables_read
 from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn, parse_plan
-from dagster_iceberg_spark.features.lineage.plan.replay_plan import NEW_COLUMNS, READ_BY_NAME
 from dagster_iceberg_spark.plan.options.output_options import TABLE
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, UpstreamRead
@@ -27,6 +26,10 @@ ROW_COLUMNS: Final = "iceberg/row_columns"
 """Key of a materialization's metadata: the columns that decide which rows there are, by asset."""
 COPIED_COLUMNS: Final = "iceberg/copied_columns"
 """Key of a materialization's metadata: by asset, the columns that have the value of one of its columns, unchanged."""
+NEW_COLUMNS: Final = "iceberg/new_columns"
+"""Metadata of a replayed materialization: the columns that the table lacks. The replay leaves them out."""
+READ_BY_NAME: Final = "iceberg/read_by_name"
+"""Metadata of a replayed materialization: the tables that the asset reads and that no input has loaded."""
 
 _SELECTED: Final = re.compile(r"changes|(branch|tag|snapshot_id|at_timestamp)_.*", re.DOTALL)
 """What follows the name of a table, for Iceberg's readers in Spark, to select a ref, an instant or changes."""

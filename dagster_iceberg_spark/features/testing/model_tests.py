@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import dagster as dg
 import yaml
@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dagster_iceberg_spark.assets.dagster_private.graph import loaded_inputs
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.features.components.sql_assets import model_of
 from dagster_iceberg_spark.features.testing import SUFFIXES
 from dagster_iceberg_spark.features.testing.assertion import assert_rows
 from dagster_iceberg_spark.features.testing.lake import Lake
@@ -22,7 +23,6 @@ def _keys(value: Any) -> Any:
 
 _Partition: TypeAlias = Annotated[str | tuple[str, str] | None, BeforeValidator(_keys)]
 """YAML reads the key of a day as a date, and a range as a list."""
-_CODE_REFERENCES: Final = "dagster/code_references"
 
 
 class _Given(BaseModel):
@@ -162,12 +162,11 @@ def run_model_test(lake: Lake, definitions: dg.Definitions, file: TestFile, test
 
 
 def _model_of(definitions: dg.Definitions, file: TestFile) -> dg.AssetsDefinition:
-    """Return the asset of a SQL file, which names the file among its code references."""
+    """Return the asset of a SQL file."""
     for asset in definitions.resolve_asset_graph().assets_defs:
-        for spec in asset.specs:
-            references = getattr(spec.metadata.get(_CODE_REFERENCES), "code_references", ())
-            if any(Path(getattr(item, "file_path", "")) == file.model.resolve() for item in references):
-                return asset
+        model = model_of(asset) if asset.is_executable else None
+        if model is not None and model.file.path.resolve() == file.model.resolve():
+            return asset
     raise ConfigurationError.refusing(
         "run",
         f"the tests of {file.path}",

@@ -19,6 +19,7 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
     Rows,
     SourceColumn,
     attributes,
+    digest_of,
     lists_in,
     split_brackets,
     split_list,
@@ -48,11 +49,15 @@ class ColumnLineage:
         row_columns: The columns that decide which rows there are, or None if not all of them are known.
         copied: The column of a table that each column has the value of, unchanged, or NULL; or None. Columns of a table
             that is read more than once are left out: their values may be those of several rows.
+        digests: A digest of the expression of each column, or none if the columns are not known.
+        row_digest: A digest of what decides which rows there are.
     """
 
     columns: tuple[frozenset[SourceColumn] | None, ...]
     row_columns: frozenset[SourceColumn] | None
     copied: tuple[SourceColumn | None, ...] = ()
+    digests: tuple[str, ...] = ()
+    row_digest: str = ""
 
 
 def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
@@ -66,13 +71,15 @@ def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
     is_same = rows.is_complete and len(rows.columns) == len(names)
     # The printed name of an alias is ambiguous if it has ` AS ` in it.
     if not is_same or not all(name.endswith(column.name) for name, column in zip(names, rows.columns, strict=True)):
-        return ColumnLineage((None,) * len(names), None, (None,) * len(names))
+        return ColumnLineage((None,) * len(names), None, (None,) * len(names), row_digest=rows.digest)
     row_columns = _sources(rows.deciding) if rows.has_all_deciding else None
     copied = (column.copied for column in rows.columns)
     return ColumnLineage(
         tuple(_sources(column.origins) for column in rows.columns),
         row_columns,
         tuple(None if source is None or source.table in rows.repeated else source for source in copied),
+        tuple(column.digest for column in rows.columns),
+        rows.digest,
     )
 
 
@@ -140,9 +147,36 @@ def _children(operator: Operator, definitions: Mapping[str, Operator]) -> Sequen
 def _rows_of(operator: Operator, evaluation: Evaluation) -> Rows:
     rows_of = _OPERATORS.get(operator.name)
     try:
-        return UNKNOWN_ROWS if rows_of is None else rows_of(evaluation)
+        rows = UNKNOWN_ROWS if rows_of is None else rows_of(evaluation)
     except NotationError:
-        return UNKNOWN_ROWS
+        rows = UNKNOWN_ROWS
+    return _with_digests(operator, evaluation, rows)
+
+
+def _with_digests(operator: Operator, evaluation: Evaluation, rows: Rows) -> Rows:
+    """Return rows with the digests of the columns that the operator makes, and of what decides about the rows."""
+    below = [each.digest for each in (*evaluation.below, *evaluation.subqueries)]
+    made = digest_of(operator.name, evaluation.described(operator.arguments), *below)
+    columns = (
+        column if column.digest else replace(column, digest=digest_of(made, str(place)))
+        for place, column in enumerate(rows.columns)
+    )
+    return replace(rows, columns=tuple(columns), digest=_digest_of_rows(operator, evaluation, rows, below))
+
+
+def _digest_of_rows(operator: Operator, evaluation: Evaluation, rows: Rows, below: Sequence[str]) -> str:
+    arguments, values = operator.arguments, tuple[str, ...]()
+    if operator.name in _KEEPING_ROWS:
+        arguments = ""
+        if len(below) == 1:
+            return below[0]
+    elif operator.name == "Aggregate" and rows.is_complete:  # the keys alone
+        arguments = arguments.removesuffix(f"[{lists_in(arguments)[-1]}]")
+    elif operator.name == "RelationV2":  # columns that are added to a table add no rows
+        arguments = " ".join(rows.tables)
+    elif operator.name in _BY_VALUES:
+        values = tuple(column.digest for column in evaluation.columns)
+    return digest_of(operator.name, evaluation.described(arguments), *below, *values)
 
 
 def _same(evaluation: Evaluation) -> Rows:
@@ -257,6 +291,7 @@ def _union(evaluation: Evaluation) -> Rows:
         replace(
             columns[0],
             origins=union(*(column.origins for column in columns)),
+            digest=digest_of(*(column.digest for column in columns)),
             copied=columns[0].copied if len({column.copied for column in columns}) == 1 else None,
         )
         for columns in zip(first, *others, strict=True)
@@ -276,7 +311,7 @@ def _reference(evaluation: Evaluation) -> Rows:
     if len(columns) != len(defined):
         raise NotationError(f"{len(defined)} columns", f"{rest!r}")
     return evaluation.rows(
-        replace(column, origins=origin.origins, copied=origin.copied)
+        replace(column, origins=origin.origins, copied=origin.copied, digest=origin.digest)
         for column, origin in zip(columns, defined, strict=True)
     )
 
@@ -292,10 +327,11 @@ def _table(evaluation: Evaluation) -> Rows:
 
 
 def _column_of(table: str, column: Column) -> Column:
+    digest = digest_of(table, column.name)
     if column.name in _METADATA_COLUMNS:
-        return replace(column, origins=NO_ORIGINS)
+        return replace(column, origins=NO_ORIGINS, digest=digest)
     source = SourceColumn(table, column.name)
-    return replace(column, origins=frozenset({source}), copied=source)
+    return replace(column, origins=frozenset({source}), copied=source, digest=digest)
 
 
 def _outside_source(evaluation: Evaluation) -> Rows:
@@ -335,6 +371,15 @@ def _all_columns(evaluation: Evaluation) -> list[Column]:
     return evaluation.columns
 
 
+_KEEPING_ROWS: Final = frozenset(
+    (
+        *("CTERelationDef", "CTERelationRef", "CollectMetrics", "EventTimeWatermark", "Project", "RebalancePartitions"),
+        *("Repartition", "RepartitionByExpression", "ResolvedHint", "SubqueryAlias", "View", "Window", "WithCTE"),
+    )
+)
+"""Operators that have the rows of their child, whatever their columns are."""
+_BY_VALUES: Final = frozenset(("Distinct", "Except", "Intersect"))
+"""Operators that compare rows by the values of all columns."""
 _OPERATORS: Final[Mapping[str, Callable[[Evaluation], Rows]]] = {
     "Aggregate": _aggregate,
     "CTERelationRef": _reference,

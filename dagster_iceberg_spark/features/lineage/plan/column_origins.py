@@ -5,6 +5,7 @@ Connect has no other form of it. Each line is an operator with its arguments. A 
 parent, and the plans of subqueries are six characters deeper than the operator whose expressions use them.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -183,12 +184,14 @@ class Column:
     Args:
         origins: The columns that it is derived from, or None if they are not known.
         copied: The column of a table whose value it has, unchanged, or NULL. None if there is no such column.
+        digest: A digest of its expression over columns of tables. It depends neither on names in between nor on ids.
     """
 
     expression_id: int
     name: str
     origins: Origins | None
     copied: SourceColumn | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class Rows:
         has_all_deciding: Whether these are all columns that decide which rows there are.
         tables: The tables that are read, as far as they are known.
         repeated: Those of them that are read more than once.
+        digest: A digest of what decides which rows there are, as that of a column.
     """
 
     columns: tuple[Column, ...] = ()
@@ -210,6 +214,7 @@ class Rows:
     has_all_deciding: bool = True
     tables: frozenset[str] = frozenset()
     repeated: frozenset[str] = frozenset()
+    digest: str = ""
 
 
 UNKNOWN_ROWS: Final = Rows(is_complete=False, has_all_deciding=False)
@@ -314,9 +319,29 @@ class Evaluation:
             split_list(text)  # else a text could hide that the expression goes on
         value, alias, name = text.rpartition(_ALIAS)
         if alias:
-            return Column(expression_id, name, self.origins(value), self._copied_column(value))
+            return Column(expression_id, name, self.origins(value), self._copied_column(value), self.digest(value))
         is_whole = not self.is_complete and not _HAS_BRACKET.search(text)
         return Column(expression_id, text, None) if is_whole else None
+
+    def digest(self, text: str) -> str:
+        """Return the digest of an expression."""
+        match = _ATTRIBUTE.fullmatch(text)
+        column = None if match is None else self._by_id.get(int(match[2]))
+        if match is not None and column is not None and _is_same(match[1], column):
+            return column.digest
+        queries = (part for rows in self.subqueries for part in (rows.digest, *(it.digest for it in rows.columns)))
+        return digest_of(self.described(text), *queries)
+
+    def described(self, text: str) -> str:
+        """Return a text with the digests of the children's columns in place of their names and ids."""
+        pieces, begun = [], 0
+        for match in _REFERENCE.finditer(text):
+            before, column = text[begun : match.start()], self._by_id.get(int(match[1]))
+            if column is not None and _is_named(before, column):
+                before = before[: len(before) - len(column.name)]
+            pieces += [before, f"#{'' if column is None else column.digest}"]
+            begun = match.end()
+        return "".join([*pieces, text[begun:]])
 
     def _copied_column(self, text: str) -> SourceColumn | None:
         """Return the column of a table that an expression stands for, if it is the attribute of such a column."""
@@ -427,3 +452,8 @@ def union(*origins: Origins | None) -> Origins | None:
     """Return all origins, or None if some of them are not known."""
     known = [origin for origin in origins if origin is not None]
     return NO_ORIGINS.union(*known) if len(known) == len(origins) else None
+
+
+def digest_of(*texts: str) -> str:
+    """Return a digest of texts, in their order."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

@@ -8,10 +8,6 @@ from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
-NEW_COLUMNS: Final = "iceberg/new_columns"
-"""Metadata of a replayed materialization: the columns that the table lacks. The replay leaves them out."""
-READ_BY_NAME: Final = "iceberg/read_by_name"
-"""Metadata of a replayed materialization: the tables that the asset reads and that no input has loaded."""
 _REPLACING: Final = frozenset({"replace", "overwrite_partitions"})
 
 Verdict: TypeAlias = Literal["same", "rounding", "differs"]

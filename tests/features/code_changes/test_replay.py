@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergSparkResource, errors
 from dagster_iceberg_spark.cli.app import app
-from dagster_iceberg_spark.features.lineage.plan.replay_plan import ReplayedTable
-from dagster_iceberg_spark.features.lineage.replay import replay_run
+from dagster_iceberg_spark.features.code_changes.plan.replay_plan import ReplayedTable
+from dagster_iceberg_spark.features.code_changes.replay import replay_run
 from tests.lakes import Lake, annotation_of, frame_asset, hours_asset
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")

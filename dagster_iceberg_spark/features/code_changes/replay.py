@@ -14,16 +14,15 @@ from dagster_iceberg_spark.assets.dagster_private.runs import RANGE_TAGS, copied
 from dagster_iceberg_spark.assets.stored_tables import stored_members
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError, ReplayFailedError, UpstreamMissingError
-from dagster_iceberg_spark.features.lineage.lineage_catalogs import keys_by
-from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
-    NEW_COLUMNS,
-    READ_BY_NAME,
+from dagster_iceberg_spark.features.code_changes.plan.replay_plan import (
     ReplayedTable,
     RowComparison,
     compare,
     snapshots_of_run,
     start_of,
 )
+from dagster_iceberg_spark.features.lineage.lineage_catalogs import keys_by
+from dagster_iceberg_spark.features.lineage.observer import NEW_COLUMNS, READ_BY_NAME
 from dagster_iceberg_spark.plan.publication.branch import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.read.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
@@ -341,7 +340,7 @@ def _describe(
 
 def _comparison(member: _Member, state: TableState, replayed: Snapshot, keys: Sequence[str]) -> RowComparison:
     """Compare the rows of the partitions in the run's snapshot and in that of the replay."""
-    from dagster_iceberg_spark.features.lineage.spark import row_digest
+    from dagster_iceberg_spark.features.code_changes.spark import row_digest
 
     session, scope = member.io_manager.spark.iceberg_session, member.scope(keys)
     before, after = (

@@ -6,7 +6,7 @@ docs/lineage.md: Does today's code make the same rows?
 import pytest
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
+from dagster_iceberg_spark.features.code_changes.plan.replay_plan import (
     ReplayedTable,
     RowDigest,
     Start,
