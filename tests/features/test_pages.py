@@ -20,6 +20,7 @@ PAGES = (
     "mirror",
     "pipes",
     "releases",
+    "reviewing",
     "testing",
     "undo",
     "watching",

@@ -1,6 +1,6 @@
 """Replays runs: materializes their assets again, on branches, from the very snapshots that the runs had read."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -79,6 +79,7 @@ def replay_run(
     definitions: dg.Definitions,
     run_id: str,
     *,
+    assets: Collection[str] = (),
     compare: bool = False,
     keep: bool = False,
     instance: dg.DagsterInstance | None = None,
@@ -91,6 +92,7 @@ def replay_run(
     Args:
         definitions: The code location, with the code to run.
         run_id: The run.
+        assets: The assets of the run that are materialized again, or none for all.
         compare: Whether the rows are compared with those of the run. The branches are dropped afterwards.
         keep: Whether the branches stay after a comparison.
         instance: The Dagster instance with the configuration, the tags and the reads of the run, or None if only the
@@ -103,12 +105,13 @@ def replay_run(
     require_pyspark()
     environment = replay_environment(run_id)
     with stored_members(definitions, action="replay a run in") as stored, ExitStack() as stack:
-        members = _members(stored, run_id)
+        members = [member for member in _members(stored, run_id) if not assets or member.asset in assets]
         if not members:
+            names = ", ".join(assets)
             raise UpstreamMissingError.refusing(
                 "replay",
                 f"run {run_id}",
-                expected="a table with a snapshot of the run",
+                expected=f"a table{f' of {names}' if names else ''} with a snapshot of the run",
                 found="none",
                 hint="list the snapshots of a table with `dagster-iceberg-spark history`. The snapshot may have "
                 "expired.",
@@ -321,6 +324,7 @@ def _describe(
             "compare", str(identifier), expected=f"the branch {environment.branch!r}", found="none"
         )
     summary, metadata = newest.summary, found.get(member.asset, {})
+    comparison = _comparison(member, state, head, keys) if compare else None
     document = head.summary.get(lineage.UPSTREAM, "")
     pinned = {read.asset_key for read in upstream_reads(document)}
     unpinned = sorted(loaded - pinned) if has_all_reads(document) else []
@@ -328,14 +332,25 @@ def _describe(
         member.asset,
         str(identifier),
         summary.get(lineage.PARTITION_KEYS),
+        keys,
         newest.snapshot_id,
         head.snapshot_id,
         environment.branch,
         (summary.get(lineage.CODE_VERSION), head.summary.get(lineage.CODE_VERSION)),
         metadata.get(NEW_COLUMNS, ()),
         [*unpinned, *metadata.get(READ_BY_NAME, ())],
-        comparison=_comparison(member, state, head, keys) if compare else None,
+        comparison=comparison,
+        differing=_differing(member, state, head, keys, comparison),
     )
+
+
+def _differing(
+    member: _Member, state: TableState, head: Snapshot, keys: Sequence[str], whole: RowComparison | None
+) -> Sequence[str] | None:
+    """Return the partitions whose rows differ, or None if the rows were not compared."""
+    if whole is None or whole.whole != "differs" or len(keys) <= 1:
+        return None if whole is None else keys if whole.whole == "differs" else ()
+    return [key for key in keys if _comparison(member, state, head, [key]).whole == "differs"]
 
 
 def _comparison(member: _Member, state: TableState, replayed: Snapshot, keys: Sequence[str]) -> RowComparison:

@@ -67,14 +67,14 @@ BEFORE = RowDigest(2, {"a": ("1", "1"), "b": ("2", "2"), "gone": ("9", "9")}, ("
 def test_a_comparison_in_words(after: RowDigest, words: str) -> None:
     comparison = compare(BEFORE, after)
     assert comparison.words() == words
-    replayed = ReplayedTable("a", "db.a", None, 1, 2, "b", ("1", "1"), comparison=comparison)
+    replayed = ReplayedTable("a", "db.a", None, (), 1, 2, "b", ("1", "1"), comparison=comparison)
     assert replayed.is_same is words.startswith("the same rows")
     assert replayed.words() == words
 
 
 def test_a_new_column_is_a_difference() -> None:
     same = compare(BEFORE, BEFORE)
-    replayed = ReplayedTable("a", "db.a", None, 1, 2, "b", ("1", "2"), ["w"], comparison=same)
+    replayed = ReplayedTable("a", "db.a", None, (), 1, 2, "b", ("1", "2"), ["w"], comparison=same)
     assert not replayed.is_same
     assert replayed.words() == "the same rows; new columns: w; code version 1 then, 2 now"
     assert replayed.document()["comparison"]["columns"] == {"a": "same", "b": "same", "gone": "same"}

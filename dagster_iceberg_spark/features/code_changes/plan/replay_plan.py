@@ -122,6 +122,7 @@ class ReplayedTable:
         asset: The asset.
         table: The table, with its namespace.
         partitions: Its partitions in words, or None for the whole table.
+        keys: Its partition keys, or none for the whole table.
         snapshot_id: The snapshot of the run.
         replayed_id: The snapshot of the replay.
         branch: The branch that has it.
@@ -129,11 +130,13 @@ class ReplayedTable:
         new_columns: The columns that the table lacks. They are left out.
         unpinned: What the asset reads as it is now, because no input has loaded it from the table.
         comparison: The rows of both, or None if they were not compared.
+        differing: The partitions whose rows differ, or None if the rows were not compared.
     """
 
     asset: str
     table: str
     partitions: str | None
+    keys: Sequence[str]
     snapshot_id: int
     replayed_id: int
     branch: str
@@ -141,6 +144,7 @@ class ReplayedTable:
     new_columns: Sequence[str] = ()
     unpinned: Sequence[str] = ()
     comparison: RowComparison | None = field(default=None, kw_only=True)
+    differing: Sequence[str] | None = field(default=None, kw_only=True)
 
     @property
     def is_same(self) -> bool:
@@ -163,13 +167,17 @@ class ReplayedTable:
             "asset": self.asset,
             "table": self.table,
             "partitions": self.partitions,
+            "partition_keys": [*self.keys],
             "snapshot_id": str(self.snapshot_id),
             "replayed_snapshot_id": str(self.replayed_id),
             "branch": self.branch,
             "code_version": {"before": before, "after": after},
             "new_columns": [*self.new_columns],
             "read_as_of_now": [*self.unpinned],
+            "words": self.words(),
+            "is_same": self.is_same,
             **({} if self.comparison is None else {"comparison": self.comparison.document()}),
+            **({} if self.differing is None else {"differing_partitions": [*self.differing]}),
         }
 
 

@@ -26,7 +26,7 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
     union,
 )
 from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS
-from dagster_iceberg_spark.table.identifier import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError, quote_part
 
 _METADATA_COLUMNS: Final = frozenset(
     (*CHANGE_COLUMNS, "_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id")
@@ -34,6 +34,8 @@ _METADATA_COLUMNS: Final = frozenset(
 """Iceberg's metadata columns (`MetadataColumns.java`), which are no columns of the table."""
 _TABLE: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^\s`])+")
 """The name of a table. Spark may print the name again, or a version, after a space."""
+_VIEW: Final = re.compile(r"\(`([^`]*)`, (\[.*\])\)", re.DOTALL)
+"""What follows the name of the operator: the name of a view, and its columns."""
 _STRUCTS: Final = re.compile(r"array\(((?:named_)?struct\(.*\))\)", re.DOTALL)
 """An array of structs, each with the names and values of its fields."""
 _BOTH_SIDES: Final = frozenset(("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter"))
@@ -80,6 +82,23 @@ def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
         tuple(None if source is None or source.table in rows.repeated else source for source in copied),
         tuple(column.digest for column in rows.columns),
         rows.digest,
+    )
+
+
+def with_tables(plan: Operator, views: Mapping[str, str]) -> Operator:
+    """Return a plan in which views stand for tables.
+
+    Args:
+        plan: The analyzed plan.
+        views: The names of the tables by those of the views.
+    """
+    found = _VIEW.fullmatch(plan.arguments) if plan.name == "View" else None
+    if found is not None and found[1] in views:
+        return Operator("RelationV2", f"{found[2]} {quote_part(views[found[1]])}")
+    return replace(
+        plan,
+        subqueries=[with_tables(query, views) for query in plan.subqueries],
+        children=[with_tables(child, views) for child in plan.children],
     )
 
 
