@@ -4,13 +4,12 @@ import os
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,6 +21,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.features.testing.lake import empty_catalog
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.versions import (
     ICEBERG_AWS_BUNDLE,
@@ -349,9 +349,7 @@ def empty(directory: Path) -> None:
             shutil.rmtree(path)
         elif not path.name.startswith("catalog.db"):
             path.unlink()
-    with closing(sqlite3.connect(directory / "catalog.db", isolation_level=None)) as database:
-        for (table,) in database.execute("select name from sqlite_master where type = 'table'").fetchall():
-            database.execute(f"delete from {table}")
+    empty_catalog(directory / "catalog.db")
 
 
 class ArrowIOManager(IcebergPySparkIOManager):

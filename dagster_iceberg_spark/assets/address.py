@@ -103,10 +103,12 @@ def partition_columns(
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata as plain values, without Dagster's wrappers, with the keys that features derive."""
-    plain = {
-        key: value.value if isinstance(value, dg.MetadataValue) else value for key, value in (metadata or {}).items()
-    }
-    return dict(derived_metadata(plain))
+    return dict(derived_metadata({key: plain_value(value) for key, value in (metadata or {}).items()}))
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of metadata without Dagster's wrapper."""
+    return value.value if isinstance(value, dg.MetadataValue) else value
 
 
 def _calendar(partitions_def: dg.PartitionsDefinition) -> TimeCalendar | None:

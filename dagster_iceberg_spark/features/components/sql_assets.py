@@ -27,6 +27,7 @@ from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError
 from dagster_iceberg_spark.features.checks.data_checks import build_data_checks
 from dagster_iceberg_spark.features.components.models import described
 from dagster_iceberg_spark.features.components.plan import SqlQuery, TableName, parse_query, reference
+from dagster_iceberg_spark.features.contracts.options import CONTRACT
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, parse_write_options
 from dagster_iceberg_spark.table.identifier import NotationError
@@ -148,6 +149,8 @@ def _attributes(path: Path, header: str, context: dg.ResolutionContext) -> Mappi
         lines = str(error).strip().splitlines()
         raise refused(expected="values that Dagster accepts", found=f"{lines[0]}: {lines[-1]}") from error
     given_metadata = {key: context.resolve_value(value) for key, value in metadata.items()}
+    if isinstance(contract := given_metadata.get(CONTRACT), str):  # relative to the file
+        given_metadata[CONTRACT] = str(path.parent.absolute() / contract)
     checks = {CHECKS: context.resolve_value(given[CHECKS])} if CHECKS in given else {}
     return {**resolved, **checks, "metadata": {**resolved.get("metadata", {}), **given_metadata}}
 

@@ -61,6 +61,7 @@ _UNITS: Final = {
 }
 _AGES: Final = ("freshness", "latency", "ly")
 """Properties of a service level that bound the age of rows; `ly` is the standard's abbreviation."""
+_ENDS: Final = ("low", "high")
 _SEVERITIES: Final = {"warning": "warn", "warn": "warn", "info": "warn"}
 
 
@@ -122,7 +123,7 @@ def type_of(column: Mapping[str, Any]) -> TypeDocument:
         return kind
     match logical:
         case "object":
-            inner = [{"name": item["name"], "type": type_of(item), "required": False} for item in _parts(column)]
+            inner = [{"name": _name_of(item), "type": type_of(item), "required": False} for item in _parts(column)]
             return {"type": "struct", "fields": inner}
         case "array" | "vector":
             items = column.get("items") or ({"logicalType": "number"} if logical == "vector" else {})
@@ -146,6 +147,13 @@ def _primitive_type(column: Mapping[str, Any], logical: Any) -> str | None:
     return _PHYSICAL_TYPES.get(physical) or _LOGICAL_TYPES.get(str(logical))
 
 
+def _name_of(column: Mapping[str, Any]) -> str:
+    name = column.get("name")
+    if not name:
+        raise UnheldError("a property without a name")
+    return str(name)
+
+
 def _parts(column: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return column.get("properties") or ()
 
@@ -165,8 +173,11 @@ def audits_of_column(name: str, column: Mapping[str, Any]) -> Iterator[tuple[str
             yield f"{word}_{option}", f"{quoted} IS NULL OR {_LIMITS[option](quoted, value)}"
         elif option != "timezone":
             unheld.append(f"the option {option}")
-    if column.get("enum"):
-        yield f"{word}_enum", f"{quoted} IS NULL OR {quoted} IN ({_listed(item['value'] for item in column['enum'])})"
+    values = [item.get("value") for item in column.get("enum") or ()]
+    if None in values:
+        unheld.append("an entry of enum without a value")
+    elif values:
+        yield f"{word}_enum", f"{quoted} IS NULL OR {quoted} IN ({_listed(values)})"
     for feature in ("relationships", "encryptedName"):
         if column.get(feature):
             unheld.append(feature)
@@ -212,6 +223,8 @@ def _audit(columns: Sequence[str], rule: Mapping[str, Any]) -> tuple[str, dict[s
     comparisons = [f"{measure} {sign} {_literal(bound)}" for sign, bound in signs]
     for name, negation in (("mustBeBetween", ""), ("mustNotBeBetween", "NOT ")):
         if rule.get(name) is not None:
+            if len(rule[name]) != len(_ENDS):
+                raise UnheldError(f"{name} has {len(rule[name])} bounds")
             low, high = map(_literal, rule[name])
             comparisons.append(f"{measure} {negation}BETWEEN {low} AND {high}")
     if not comparisons:

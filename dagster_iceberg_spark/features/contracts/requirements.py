@@ -6,6 +6,7 @@ import dagster as dg
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from dagster_iceberg_spark.assets.address import plain_value
 from dagster_iceberg_spark.assets.definition_checks import check_table
 from dagster_iceberg_spark.assets.stored_tables import stored_members
 from dagster_iceberg_spark.check.findings import Finding
@@ -46,7 +47,7 @@ def check_requirements(definitions: dg.Definitions) -> Iterator[Finding]:
     specs = [spec for assets in definitions.resolve_asset_graph().assets_defs for spec in assets.specs]
     contracts = dict[str, Contract]()
     for spec in specs:
-        subject, place = spec.key.to_user_string(), _plain(spec, CONTRACT)
+        subject, place = spec.key.to_user_string(), plain_value(spec.metadata.get(CONTRACT))
         if place is None:
             continue
         try:
@@ -58,14 +59,14 @@ def check_requirements(definitions: dg.Definitions) -> Iterator[Finding]:
         unheld = f"; not checked: {'; '.join(contract.unheld)}" if contract.unheld else ""
         yield Finding(subject, "contract", "ok", f"{contract.title}{unheld}")
     for spec in specs:
-        if _plain(spec, REQUIRES) is not None:
+        if plain_value(spec.metadata.get(REQUIRES)) is not None:
             yield from _required(spec, contracts)
 
 
 def _required(spec: dg.AssetSpec, contracts: dict[str, Contract]) -> Iterator[Finding]:
     subject, setting = spec.key.to_user_string(), f"`{REQUIRES}` of the asset"
     try:
-        options = read_metadata(ContractOptions, {REQUIRES: _plain(spec, REQUIRES)}, subject=subject)
+        options = read_metadata(ContractOptions, {REQUIRES: plain_value(spec.metadata.get(REQUIRES))}, subject=subject)
     except IcebergSparkError as error:
         yield Finding(subject, "requires", "failed", str(error), setting)
         return
@@ -92,7 +93,7 @@ def check_contracts(definitions: dg.Definitions) -> Iterator[Finding]:
     yield from check_requirements(definitions)
     with stored_members(definitions, action="check the contracts of") as members:
         for io_manager, spec in members:
-            if _plain(spec, CONTRACT) is not None:
+            if plain_value(spec.metadata.get(CONTRACT)) is not None:
                 yield check_table(io_manager, spec, seconds=STEP_SECONDS)
 
 
@@ -111,11 +112,6 @@ def build_contract_checks(assets: Iterable[dg.AssetsDefinition]) -> list[dg.Asse
         >>> build_contract_checks([])
         []
     """
-    found = [(asset, _plain(spec, CONTRACT)) for asset in assets for spec in asset.specs]
+    found = [(asset, plain_value(spec.metadata.get(CONTRACT))) for asset in assets for spec in asset.specs]
     ages = [(asset, read_contract(str(place)).fresh) for asset, place in found if place is not None]
     return [build_data_checks(asset, fresh=age) for asset, age in ages if age is not None]
-
-
-def _plain(spec: dg.AssetSpec, key: str) -> object:
-    value = spec.metadata.get(key)
-    return value.value if isinstance(value, dg.MetadataValue) else value

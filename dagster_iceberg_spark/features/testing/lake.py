@@ -276,11 +276,7 @@ class Lake:
             self._close_instance()
         shutil.rmtree(self.directory / "warehouse")
         (self.directory / "warehouse").mkdir()
-        path = self.directory / "catalog.db"
-        if path.exists():  # deleting it would lose the connections of the session
-            with closing(sqlite3.connect(path, isolation_level=None)) as database:
-                for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                    database.execute(f"DELETE FROM {name}")  # noqa: S608 - its own tables
+        empty_catalog(self.directory / "catalog.db")
 
     def close(self) -> None:
         """Release the session."""
@@ -461,3 +457,12 @@ class _InLake:
 def _in_lake(kind: type[Any]) -> Any:
     """Return a class of IO managers that keeps tables in the lake."""
     return new_class(kind.__name__, (_InLake, kind))
+
+
+def empty_catalog(path: Path) -> None:
+    """Delete all tables of a catalog in a SQLite file, if it exists. The connections of sessions stay."""
+    if not path.exists():
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            database.execute(f"DELETE FROM {name}")  # noqa: S608 - its own tables

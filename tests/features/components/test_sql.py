@@ -55,6 +55,13 @@ def test_tables_by_name_and_by_reference_become_dependencies(tmp_path: Path) -> 
     assert specs["own/a"].code_version != specs["own/d"].code_version
 
 
+def test_the_path_of_a_contract_begins_at_the_file(tmp_path: Path) -> None:
+    file = read(tmp_path, "/* ---\niceberg/contract: ../orders.odcs.yaml#lines\n--- */\nselect 1 as id")
+    found = Path(file.attributes["metadata"]["iceberg/contract"])
+    assert found.parent.resolve() == tmp_path.parent.resolve()
+    assert found.name == "orders.odcs.yaml#lines"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

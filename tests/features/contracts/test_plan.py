@@ -51,6 +51,24 @@ def test_types_that_are_refused(column: dict[str, Any]) -> None:
         type_of(column)
 
 
+@pytest.mark.parametrize("nested", [{"logicalType": "date"}, {"name": "", "logicalType": "date"}])
+def test_a_property_of_an_object_needs_a_name(nested: dict[str, Any]) -> None:
+    with pytest.raises(UnheldError, match="a property without a name"):
+        type_of({"logicalType": "array", "items": {"logicalType": "object", "properties": [nested]}})
+
+
+@pytest.mark.parametrize(
+    ("column", "unheld"),
+    [
+        ({"enum": [{"value": 1}, {"description": "none"}]}, "an entry of enum without a value"),
+        ({"quality": [{"metric": "rowCount", "mustBeBetween": [1]}]}, "mustBeBetween has 1 bounds"),
+    ],
+)
+def test_what_lacks_its_value_is_listed(column: dict[str, Any], unheld: str) -> None:
+    with pytest.raises(UnheldError, match=unheld):
+        dict(audits_of_column("a", column))
+
+
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
