@@ -17,8 +17,8 @@ fresh_log=yes
 venv=.venv
 python=$venv/bin/python
 requirements=requirements.txt
-pythons="python3 python3.13 python3.12 python3.11 python3.10"
-newest=13 # the newest Python that is supported is 3.13
+pythons="python3 python3.14 python3.13 python3.12 python3.11 python3.10"
+newest=14 # the newest Python that is supported is 3.14
 versions=dagster_iceberg_spark/versions.py
 
 # Packages of other places are not packages of .venv, and another Spark is not the one in the lock.
