@@ -7,7 +7,6 @@ import ast
 import hashlib
 import inspect
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,8 +26,7 @@ from dagster_iceberg_spark.features.components.sql_assets import SqlModel, SqlPa
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA
 
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
-"""Where Python keeps an object."""
+_OWN_PACKAGE: Final = str(__package__).partition(".")[0]
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CONSTANTS: Final = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, type(None))
 
@@ -97,17 +95,26 @@ def _sources(functions: Iterable[Callable[..., Any]], root: Path) -> Iterator[st
             continue
         known = {**vars(sys.modules.get(item.__module__, object)), **_closure_of(item)}
         yield ast.dump(_rows_only(tree, known))
-        for name, value in _named(tree, known):
+        for owner, name, value in _named(tree, known):
             if isinstance(value, FunctionType | type):
                 waiting += [inspect.unwrap(value)] if _is_within(value, root) else []
-            elif isinstance(value, _CONSTANTS):
+            elif isinstance(value, _CONSTANTS) and (owner is None or _is_within(owner, root)):
                 yield f"{name}={_text_of(value, root)}"
 
 
 def _text_of(value: Any, root: Path) -> str:
-    """Return a text of a value that is the same in each process and each copy of the repository."""
-    text = repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
-    return _ADDRESS.sub("", text).replace(str(root), "")
+    """Return a text of a constant that is the same in each process and each copy of the repository.
+
+    Of an object that is no constant, this is its class.
+    """
+    kind = type(value)  # subclasses, such as asset keys, are no constants
+    if kind is dict:
+        return f"{{{', '.join(f'{_text_of(key, root)}: {_text_of(item, root)}' for key, item in value.items())}}}"
+    if kind in (list, tuple):
+        return f"[{', '.join(_text_of(item, root) for item in value)}]"
+    if kind in (set, frozenset):
+        return f"{{{', '.join(sorted(_text_of(item, root) for item in value))}}}"
+    return repr(value).replace(str(root), "") if kind in _CONSTANTS else kind.__qualname__
 
 
 def _rows_only(tree: ast.Module, known: Mapping[str, Any]) -> ast.Module:
@@ -121,18 +128,18 @@ def _rows_only(tree: ast.Module, known: Mapping[str, Any]) -> ast.Module:
 
 def _is_of_dagster(decorator: ast.expr, known: Mapping[str, Any]) -> bool:
     node = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return any(str(getattr(value, "__module__", "")).startswith("dagster") for _, value in _named(node, known))
+    return any(str(getattr(value, "__module__", "")).startswith("dagster") for *_, value in _named(node, known))
 
 
-def _named(tree: ast.AST, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what code names: variables of its module and of the functions around it, and those of other modules."""
+def _named(tree: ast.AST, known: Mapping[str, Any]) -> Iterator[tuple[ModuleType | None, str, Any]]:
+    """Yield what code names: variables of its module and of the functions around it, and those of a module it names."""
     for name in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & known.keys()):
-        yield name, known[name]
+        yield None, name, known[name]
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owner = known.get(node.value.id)
             if isinstance(owner, ModuleType):
-                yield f"{node.value.id}.{node.attr}", getattr(owner, node.attr, None)
+                yield owner, f"{node.value.id}.{node.attr}", getattr(owner, node.attr, None)
 
 
 def _closure_of(item: Any) -> Mapping[str, Any]:
@@ -144,7 +151,9 @@ def _is_within(item: Any, root: Path) -> bool:
         path = Path(inspect.getfile(item)).resolve()
     except (OSError, TypeError):
         return False
-    return path.is_relative_to(root) and "site-packages" not in path.parts
+    module = getattr(item, "__module__", None) or item.__name__
+    is_own = module.partition(".")[0] == _OWN_PACKAGE
+    return path.is_relative_to(root) and "site-packages" not in path.parts and not is_own
 
 
 def _digest_of(texts: Iterable[str]) -> str:

@@ -199,7 +199,7 @@ def _own_effect(
     if isinstance(new, QueryColumns) and change is not None and change.before is None:
         return Effect(added=new.schema.names)
     if change is not None and change.has_other_code:
-        return Effect(is_whole=True, source="recorded")
+        return Effect(is_whole=True, source="unknown")
     return None
 
 

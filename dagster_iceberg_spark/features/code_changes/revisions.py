@@ -102,8 +102,9 @@ class Checkout:
     def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run Python with the code of this revision, in the working directory of this process."""
         inside = (Path(entry).resolve() for entry in sys.path)
-        own = [self._inside(path) for path in inside if path.is_relative_to(self.root)]
-        paths = [*(str(path) for path in own if path.exists()), os.environ.get("PYTHONPATH", "")]
+        own = (self._inside(path) for path in inside if path.is_relative_to(self.root))
+        tracked = (path for path in own if path.exists() and path.resolve() == path)  # else linked, such as `.venv`
+        paths = [*map(str, tracked), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         return subprocess.run(  # noqa: S603 - this interpreter
             [sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False
@@ -138,7 +139,10 @@ def last_line(text: str) -> str:
 
 @contextmanager
 def checked_out(root: Path, revision: str | None) -> Iterator[Checkout]:
-    """Yield the files of a revision, or those of the repository itself if it is None. The repository stays as it is."""
+    """Yield the files of a revision, or those of the repository itself if it is None. The repository stays as it is.
+
+    What Git ignores, such as `.env` or a lake, is linked: it is the same for each revision.
+    """
     if revision is None:
         yield Checkout(root, root)
         return
@@ -146,4 +150,11 @@ def checked_out(root: Path, revision: str | None) -> Iterator[Checkout]:
         index, directory = f"{scratch}/index", Path(scratch).resolve() / "files"
         _git(root, "read-tree", revision, action=revision, GIT_INDEX_FILE=index)
         _git(root, "checkout-index", "--all", f"--prefix={directory}/", action=revision, GIT_INDEX_FILE=index)
+        ignored = _git(
+            root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", action="find"
+        )
+        for name in filter(None, ignored.split("\0")):
+            link = directory / name.rstrip("/")
+            if link.name != "__pycache__" and link.parent.exists() and not link.exists():
+                link.symlink_to(root / name)
         yield Checkout(root, directory)

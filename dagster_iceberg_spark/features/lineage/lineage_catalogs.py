@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from itertools import product
+from typing import Any, Final
 
 import dagster as dg
 
@@ -151,7 +152,7 @@ def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], froze
     A summary has the first and the last of many keys, with their number. If the definition has as many keys between
     the two, these are the keys.
     """
-    if not isinstance(definition, dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition):
+    if not isinstance(definition, _LISTED):
         return listed_keys
 
     @cache
@@ -160,10 +161,27 @@ def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], froze
         if ends is None:
             return listed_keys(described)
         first, last, count = ends
-        keys = frozenset(key for key in definition.get_partition_keys() if first <= key <= last)
+        keys = frozenset(_between(definition, first, last))
         return keys if len(keys) == count else None
 
     return listed
+
+
+_LISTED: Final = (dg.TimeWindowPartitionsDefinition, dg.StaticPartitionsDefinition, dg.MultiPartitionsDefinition)
+
+
+def _between(definition: dg.PartitionsDefinition, first: str, last: str) -> Iterator[str]:
+    """Yield the keys between two. Of several dimensions, each lies between its own keys."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        ends = [definition.get_partition_key_from_str(key).keys_by_dimension for key in (first, last)]
+        by_dimension = {
+            item.name: list(_between(item.partitions_def, *(end[item.name] for end in ends)))
+            for item in definition.partitions_defs
+        }
+        for parts in product(*by_dimension.values()):
+            yield dg.MultiPartitionKey(dict(zip(by_dimension, parts, strict=True)))
+    elif isinstance(definition, _LISTED):  # others, only an instance knows
+        yield from (key for key in definition.get_partition_keys() if first <= key <= last)
 
 
 def every_table(resource: IcebergSparkResource) -> LakeTables:

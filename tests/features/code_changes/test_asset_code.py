@@ -17,13 +17,23 @@ from dagster_iceberg_spark.features.code_changes.plan.code_state import AssetCod
 from dagster_iceberg_spark.features.code_changes.revisions import checked_out, parse_range
 
 FILES = {
-    "rates.py": 'VAT = 0.19\n\ndef with_tax(cents):\n    """Add the tax."""\n    return cents * (1 + VAT)\n',
+    "rates.py": """
+import sys
+
+VAT = 0.19
+
+def with_tax(cents):
+    '''Add the tax.'''
+    assert sys.argv
+    return cents * (1 + VAT)
+""",
     "orders.py": """
 import dagster as dg
 import rates
 from rates import with_tax
 
 COLUMNS = {"cents", "id"}
+OBJECTS = [object(), {"a": object}, dg.AssetKey("a")]
 FILE = __file__
 days = dg.DailyPartitionsDefinition("2024-01-01")
 
@@ -37,7 +47,7 @@ class Report:
 
 @dg.asset
 def orders():
-    return COLUMNS, FILE
+    return COLUMNS, FILE, OBJECTS
 
 @dg.asset(partitions_def=days, metadata={"partition_expr": "day", "owner": "me"}, code_version="1")
 def taxes(orders):
@@ -158,6 +168,19 @@ def test_a_range_names_the_files_of_two_revisions(repository: Path, text: str, b
         assert [(side.directory / "file").read_text() for side in (old, new)] == [before, after]
     assert git(repository, "status", "--short") == status
     assert git(repository, "worktree", "list").count("\n") == 0
+
+
+def test_what_git_ignores_is_there_and_what_is_new_is_not(repository: Path) -> None:
+    (repository / ".gitignore").write_text("/lake/\n.env\n__pycache__/\n")
+    (repository / "lake").mkdir()
+    (repository / "__pycache__").mkdir()
+    for name in ("lake/catalog.db", ".env", "new", "__pycache__/old.pyc"):
+        (repository / name).write_text(name)
+    span = parse_range("work", repository)
+    with checked_out(span.root, span.before) as old:
+        assert {path.name for path in old.directory.iterdir()} == {"file", "lake", ".env"}
+        assert (old.directory / "lake" / "catalog.db").read_text() == "lake/catalog.db"
+    assert (repository / "lake" / "catalog.db").exists(), "links are removed, not what they point to"
 
 
 @pytest.mark.parametrize("text", ["nothing..work", "main..nothing", "--help", ""])

@@ -81,14 +81,15 @@ def counted(number: int, noun: str) -> str:
 
 def _effect_cells(impact: AssetImpact) -> tuple[str, str, str]:
     effect = impact.effect
-    known = {"query": "", "recorded": " (of the last run)", "unknown": " (not known)"}[effect.source]
-    columns = [f"{kind} {', '.join(names)}" for kind, names in _kinds(effect) if names]
+    found = "; ".join(f"{kind} {', '.join(names)}" for kind, names in _kinds(effect) if names)
+    known = " (of the last run)" if found and effect.source == "recorded" else ""
+    columns = found or ("not known" if effect.source == "unknown" else "the same")
     rows = "all may change" if effect.is_whole else "the same"
     rebuild = ""
     if impact.bytes is not None:
         partitions = "" if impact.partitions is None else f"{counted(impact.partitions, 'partition')}, "
         rebuild = f"{partitions}{readable_bytes(impact.bytes)}"
-    return f"{'; '.join(columns) or 'the same'}{known}", rows, rebuild
+    return f"{columns}{known}", rows, rebuild
 
 
 def _kinds(effect: Effect) -> Iterator[tuple[str, Iterable[str]]]:
