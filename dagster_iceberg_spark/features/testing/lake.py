@@ -271,9 +271,10 @@ class Lake:
         """Drop all tables, and forget all runs and assets that the lake was given."""
         self._known = dict(self._of_location)
         if self._instance is not None:
-            for run in self._instance.get_runs():  # in a file, and the other storages are in memory
-                self._instance.delete_run(run.run_id)
-            self._close_instance()
+            storages = (self._instance.run_storage, self._instance.event_log_storage, self._instance.schedule_storage)
+            for storage in storages:  # a new instance takes 80 ms
+                if storage is not None:
+                    storage.wipe()
         shutil.rmtree(self.directory / "warehouse")
         (self.directory / "warehouse").mkdir()
         empty_catalog(self.directory / "catalog.db")
