@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
 from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError
 from dagster_iceberg_spark.table.snapshot import RowCounts
 from dagster_iceberg_spark.versions import installed_pyspark
@@ -52,11 +51,17 @@ class Fault:
 
 
 def _engines() -> tuple[Any, ...]:
+    from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
+
     if installed_pyspark() is None:
         return (ArrowEngine,)
     from dagster_iceberg_spark.spark.write.engine import SparkEngine
 
     return (ArrowEngine, SparkEngine)
+
+
+def _is_arrow(engine: Any) -> bool:
+    return isinstance(engine, _engines()[0])
 
 
 def death_after_commit() -> Fault:
@@ -74,7 +79,7 @@ def lost_answer() -> Fault:
 
     def strikes(engine: Any, write: Callable[[], RowCounts]) -> RowCounts:
         write()
-        if isinstance(engine, ArrowEngine):
+        if _is_arrow(engine):
             raise CommitOutcomeUnknownError.refusing(
                 "write", engine.request.subject, expected="an answer to the commit", found="none"
             )
@@ -89,7 +94,7 @@ def conflict(times: int) -> Fault:
     """Return the fault that other writers commit first, this often."""
 
     def strikes(engine: Any, _: Callable[[], RowCounts]) -> RowCounts:
-        if isinstance(engine, ArrowEngine):
+        if _is_arrow(engine):
             raise CommitConflictError.to_plan_again(
                 "write", engine.request.identifier, expected="no other commit", found="one of another writer"
             )
