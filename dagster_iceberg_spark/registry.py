@@ -63,6 +63,7 @@ _FEATURES: Final = (
     Feature("pipes"),
     Feature("releases", commands=("branches", "env", "undo"), findings="release_asset.check_releases"),
     Feature("remote_sessions"),
+    Feature("serving", commands=("serve",)),
     Feature("testing", commands=("test",)),
     Feature("watching"),
 )

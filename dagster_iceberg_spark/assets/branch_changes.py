@@ -13,7 +13,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch, SetTag
 
 
 def report_moved(
@@ -80,4 +80,18 @@ def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> 
     """Fast-forward a table that only an engine can commit to. Return false if the target has moved."""
     from dagster_iceberg_spark.spark.write.engine import fast_forward
 
-    return fast_forward(io_manager.spark.iceberg_session, state, rows)
+    if not fast_forward(io_manager.spark.iceberg_session, state, rows):
+        return False
+    if rows.staging.tag is not None:
+        set_tag(io_manager, state.identifier, rows.staging.tag.at(state.refs[rows.staging.branch]))
+    return True
+
+
+def set_tag(io_manager: TableIOManager, identifier: TableIdentifier, tag: SetTag) -> None:
+    """Set a tag. A session is started only if pyiceberg cannot commit to the table."""
+    from dagster_iceberg_spark.catalog.branches import change_tags
+
+    if not change_tags(io_manager.spark.catalog_description, identifier, [tag]):
+        from dagster_iceberg_spark.spark import tables
+
+        tables.change_tags(io_manager.spark.iceberg_session, identifier, [tag])

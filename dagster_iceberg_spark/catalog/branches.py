@@ -118,11 +118,12 @@ def _change_tags(
     refs = table.metadata.refs
     due = [change for change in changes if not isinstance(change, DropTag) or change.name in refs]
     if due:
-        _commit(description, table, identifier, tuple(map(_update_of_tag, due)))
+        _commit(description, table, identifier, tuple(map(update_of_tag, due)))
     return True
 
 
-def _update_of_tag(change: TagUpdate | SetProperties) -> TableUpdate:
+def update_of_tag(change: TagUpdate | SetProperties) -> TableUpdate:
+    """Return pyiceberg's update that sets or drops a tag, or sets properties."""
     if isinstance(change, SetProperties):
         return SetPropertiesUpdate(updates=dict(change.properties))
     if isinstance(change, DropTag):

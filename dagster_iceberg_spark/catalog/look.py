@@ -7,6 +7,7 @@ share (Iceberg documentation, "JDBC"). It is read here, because pyiceberg would 
 
 import gc
 import gzip
+import json
 import socket
 import threading
 import zlib
@@ -112,6 +113,48 @@ def look(
         raise
     except (KeyError, ValueError) as error:
         raise _not_iceberg(identifier, description, error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDocument:
+    """A table's metadata as the catalog shows it.
+
+    Args:
+        location: Where its file is.
+        document: The JSON of the metadata (Iceberg spec, appendix C).
+        state: The state that it describes.
+    """
+
+    location: str
+    document: Mapping[str, Any]
+    state: TableState
+
+
+def table_document(description: CatalogDescription, identifier: TableIdentifier) -> TableDocument | None:
+    """Return a table's metadata, or None if the table does not exist.
+
+    A catalog that shows only the newest snapshot shows no other here either.
+    """
+
+    def read() -> tuple[str, Mapping[str, Any]] | None:
+        catalog = open_catalog(description)
+        found = pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
+        if found is not None and is_in_current_form(found[1]):
+            return found
+        loaded = _load_table(description, identifier)
+        if loaded is None:
+            return None
+        document = loaded.document or json.loads(
+            loaded.table.metadata.model_dump_json(by_alias=True, exclude_none=True)
+        )
+        return loaded.table.metadata_location, document
+
+    found = call_catalog(description, read, action=f"look at {identifier} in")
+    if found is None:
+        return None
+    location, document = found
+    snapshots = Snapshots({item["snapshot-id"]: item for item in document.get("snapshots") or ()})
+    return TableDocument(location, document, table_state(document, identifier, snapshots))
 
 
 def pointer_of(description: CatalogDescription, identifier: TableIdentifier) -> str | None:

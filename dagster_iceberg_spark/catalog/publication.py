@@ -24,7 +24,14 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, removal_of, retention_of, wait_for_others
+from dagster_iceberg_spark.catalog.branches import (
+    ATTEMPTS,
+    can_commit,
+    removal_of,
+    retention_of,
+    update_of_tag,
+    wait_for_others,
+)
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of, files_between
 from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
@@ -47,9 +54,10 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     refuse_outdated,
 )
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
-from dagster_iceberg_spark.plan.write.write_request import Staging
+from dagster_iceberg_spark.plan.write.write_request import ReleaseTag, Staging
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 SnapshotKind: TypeAlias = Literal["append", "overwrite"]
 
@@ -102,9 +110,12 @@ def publish(
     advance: Advance,
     *,
     published: Mapping[int, PublishedSnapshot] | None = None,
+    tagged: Sequence[tuple[TableIdentifier, ReleaseTag]] = (),
     report: Callable[[str], None] = ignore,
 ) -> Release:
     """Publish the members, or none of them if the catalog can commit several tables at one instant.
+
+    `tagged` has other tables that get the tag of the release, where their `main` is, in the same commits.
 
     `published` has the snapshots that an earlier attempt has published, by the ids of the staged ones. Without
     transactions, a member is published after those that it was derived from, and an attempt that is interrupted has
@@ -112,23 +123,50 @@ def publish(
     """
     left, ids, done = in_order(members), dict(published or {}), list[PublishedMember]()
     refuse_outdated(left, ids)
-    if not left:
+    if not left and not tagged:
         return Release((), is_atomic=is_transactional(description))
     for retry in range(ATTEMPTS):
         steps = _prepare(description, left, ids, advance)
-        made, at_once = commit_in_order(description, [step.commit for step in steps], done="Published", report=report)
+        tags = [commit for table, tag in tagged if (commit := _tag_of(description, table, tag)) is not None]
+        commits = [*(step.commit for step in steps), *tags]
+        made, at_once = commit_in_order(description, commits, done="Published", report=report)
         done += [step.done() for step in steps[:made]]
-        if made == len(steps):
-            return Release(tuple(done), is_atomic=at_once and len(done) == made and not published)
+        if made == len(commits):
+            return Release(tuple(done), is_atomic=at_once and len(done) == len(steps) and not published)
         wait_for_others(retry)
         others = [_looked_at(description, step) for step in steps[made:]]
         done += [other for other in others if isinstance(other, PublishedMember)]
         left = tuple(other for other in others if isinstance(other, Member))
-        if not left:
+        if not left and made >= len(steps) and not tags:
             return Release(tuple(done), is_atomic=False)
         ids |= {key: found for step in steps[:made] for key, found in step.commit.published.items()}
         ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
+    if not left:
+        raise _moved_while_tagged(tagged[0][0])
     raise concurrent_commit(left[0].state.identifier, left[0].rows.staging)
+
+
+def _tag_of(description: CatalogDescription, identifier: TableIdentifier, tag: ReleaseTag) -> TableCommit | None:
+    """Return the commit that tags the head of a table's `main`. None if it has the tag, or if only an engine can."""
+    table = known_table(description, identifier, action="publish")
+    main, known = table.metadata.refs.get(MAIN_BRANCH), table.metadata.refs.get(tag.name)
+    if main is None or (known is not None and known.snapshot_id == main.snapshot_id):
+        return None
+    if not can_commit(description, table.metadata.format_version):
+        return None
+    seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": main.snapshot_id})
+    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), seen)
+    return TableCommit(identifier, table, {}, requirements, (update_of_tag(tag.at(main.snapshot_id)),))
+
+
+def _moved_while_tagged(identifier: TableIdentifier) -> CommitConflictError:
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected="a table that stays as it is while the release tags it",
+        found="commits of other writers",
+        hint="re-execute the run from failure.",
+    )
 
 
 def _prepare(
@@ -328,6 +366,7 @@ def _commit_of(
         *updates,
         move_of(table, staging.target, newest.snapshot_id, retention_days=staging.target_retention_days),
         removal_of(staging.branch),
+        *(() if staging.tag is None else (update_of_tag(staging.tag.at(newest.snapshot_id)),)),
     )
     return TableCommit(state.identifier, table, published, requirements, changes, discard)
 

@@ -210,8 +210,8 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
         case updates.DropBranch():
             return f"DROP BRANCH IF EXISTS {quote(change.name)}"
         case updates.SetTag():
-            start = f"AS OF VERSION {change.snapshot_id}"
-            return f"CREATE OR REPLACE TAG {quote(change.name)} {start} RETAIN {change.retention_days} DAYS"
+            retention = "" if change.retention_days is None else f" RETAIN {change.retention_days} DAYS"
+            return f"CREATE OR REPLACE TAG {quote(change.name)} AS OF VERSION {change.snapshot_id}{retention}"
         case updates.DropTag():
             return f"DROP TAG IF EXISTS {quote(change.name)}"
 

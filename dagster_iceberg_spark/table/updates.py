@@ -209,12 +209,13 @@ class SetTag:
     """Create a tag, or replace it.
 
     Args:
-        retention_days: The age of the snapshot, in days, at which the expiry of snapshots removes the tag.
+        retention_days: The age of the snapshot, in days, at which the expiry of snapshots removes the tag, or None to
+            keep it for ever.
     """
 
     name: str
     snapshot_id: int
-    retention_days: int
+    retention_days: int | None
 
     def __str__(self) -> str:
         return f"set tag {self.name}"

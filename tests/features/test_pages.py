@@ -21,6 +21,7 @@ PAGES = (
     "pipes",
     "releases",
     "reviewing",
+    "serving",
     "testing",
     "undo",
     "watching",

@@ -1,7 +1,11 @@
 """Builds the asset that publishes what its run has staged."""
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from math import ceil
+from string import Formatter
 from typing import Any, Final
 
 import dagster as dg
@@ -11,17 +15,23 @@ from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_asset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager, final_errors
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, MetadataKeyError
+from dagster_iceberg_spark.plan.options.metadata_key import duration
 from dagster_iceberg_spark.plan.options.output_options import PUBLISH, parse_key
+from dagster_iceberg_spark.plan.write.write_request import ReleaseTag
+from dagster_iceberg_spark.table.identifier import NotationError
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 MEMBERS: Final = "iceberg/released_assets"
 """Key of the metadata of a release: the assets that it publishes."""
 
 
-def build_release(
+def build_release(  # noqa: PLR0913 - those of an asset, by name
     key: dg.AssetKey | str | Sequence[str],
     assets: Iterable[dg.AssetsDefinition],
     *,
     checks: Iterable[dg.AssetChecksDefinition] = (),
+    name: str | None = None,
+    retain: str | None = None,
     group_name: str | None = None,
     description: str | None = None,
     owners: Sequence[str] = (),
@@ -40,6 +50,9 @@ def build_release(
             catalog. Those with partitions have the same partitions definition.
         checks: Blocking checks that must have passed. Those in the `Definitions` need not be given: only
             `dg.materialize` does not know the checks that its selection leaves out.
+        name: The name of each release, such as `2026-11` or `{partition}`, which becomes a tag of all tables. Tables
+            that the run has not written get it where they are. A name that exists moves.
+        retain: How long the tag lasts, such as `400 days`. Default: for ever.
         group_name: The asset group.
         description: The description in the UI.
         owners: The owners of the new asset.
@@ -60,6 +73,7 @@ def build_release(
     """
     released = tuple(assets)
     members = tuple(stored_assets_in(released))
+    naming = _naming(dg.AssetKey.from_coercible(key).to_user_string(), name, retain)
     for member in members:
         if parse_key(PUBLISH, plain_metadata(member.spec.metadata), subject=member.name) == "step":
             raise step_publishes(dg.AssetKey.from_coercible(key).to_user_string(), member.name)
@@ -83,9 +97,31 @@ def build_release(
         from dagster_iceberg_spark.features.releases.release_step import ReleaseStep
 
         with final_errors():
-            return ReleaseStep(context, members, given).publish()
+            return ReleaseStep(context, members, given, naming).publish()
 
     return release
+
+
+_PLACEHOLDERS: Final = frozenset(("partition",))
+
+
+def _naming(release: str, name: str | None, retain: str | None) -> ReleaseTag | None:
+    """Return the template of the tag of each release, or None if releases have no name."""
+    refused = partial(ConfigurationError.refusing, "build", f"the release {release}")
+    if name is None:
+        if retain is not None:
+            raise refused(expected="a `name` for what is retained", found="`retain` alone")
+        return None
+    try:
+        found = {field for _, field, _, _ in Formatter().parse(name) if field is not None}
+        days = None if retain is None else ceil(duration(retain) / dt.timedelta(days=1))
+    except (ValueError, NotationError) as error:
+        raise refused(
+            expected="a `name` such as `{partition}`, and `retain` such as `400 days`", found=str(error)
+        ) from None
+    if not name or name == MAIN_BRANCH or found - _PLACEHOLDERS:
+        raise refused(expected="a `name` such as `2026-11` or `{partition}`", found=repr(name))
+    return ReleaseTag(name, days)
 
 
 def _partitions_of(key: Any, members: Iterable[StoredAsset]) -> dg.PartitionsDefinition | None:

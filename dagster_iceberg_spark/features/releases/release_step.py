@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import spec_scope
-from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved
+from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved, set_tag
 from dagster_iceberg_spark.assets.dagster_private.event_log import RecordedEvent, recorded_events, snapshot_of
 from dagster_iceberg_spark.assets.dagster_private.graph import blocking_checks
 from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of, runs_of_root
@@ -35,7 +35,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     rows_of_scope,
 )
 from dagster_iceberg_spark.plan.read.history import few_keys
-from dagster_iceberg_spark.plan.write.write_request import Staging, staged_branch
+from dagster_iceberg_spark.plan.write.write_request import ReleaseTag, Staging, staged_branch
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST, STAGED_TOKEN
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
@@ -188,13 +188,14 @@ class _StagedAsset:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReleaseStep:
-    """A step that publishes. `checks` has more blocking checks than Dagster knows of."""
+    """A step that publishes. `checks` has more blocking checks than Dagster knows of, `naming` the name's template."""
 
     context: dg.AssetExecutionContext
     definitions: Sequence[StoredAsset]
     checks: frozenset[dg.AssetCheckKey]
+    naming: ReleaseTag | None = None
 
     def publish(self) -> dg.MaterializeResult[Any]:
         """Publish what the run has staged. Return what was done as metadata.
@@ -210,7 +211,7 @@ class ReleaseStep:
             asset.definition.name: found for asset in staged if (found := asset.snapshot_in_target()) is not None
         }
         left = [asset for asset in staged if asset.definition.name not in published]
-        checks = self._blocking_checks()
+        checks, others = self._blocking_checks(), self._others(staged) if self._tag is not None else {}
         try:
             self._refuse_unaudited(left, checks)
             release = publish(
@@ -222,13 +223,49 @@ class ReleaseStep:
                     for asset in staged
                     if asset not in left
                 },
+                tagged=[(table, self._tag) for table in others] if self._tag is not None else (),
                 report=self.context.log.info,
             )
         except IcebergSparkError as error:
             if isinstance(error, CommitConflictError | UnauditedReleaseError | UpstreamMissingError):
                 _drop_rejected(left)
             raise
+        self._tag_by_engine(others)
         return self._result(staged, published, release, seconds=time.monotonic() - began)
+
+    @cached_property
+    def _tag(self) -> ReleaseTag | None:
+        """The tag of this release."""
+        if self.naming is None:
+            return None
+        context, template = self.context, self.naming.name
+        is_partitioned = context.has_partition_key or context.has_partition_key_range
+        keys: Sequence[str] = context.partition_keys if is_partitioned else ()
+        if not keys and template != template.format(partition=""):
+            raise ConfigurationError.refusing(
+                "publish", self._name, expected="a run of a partition, for the name of the release", found="none"
+            )
+        partition = f"{keys[0]}..{keys[-1]}" if len(keys) > 1 else "".join(keys)
+        return replace(self.naming, name=template.format(partition=partition))
+
+    def _others(self, staged: Sequence[_StagedAsset]) -> dict[TableIdentifier, TableIOManager]:
+        """Return the tables of the release that exist and that this run has not staged."""
+        known, found = {asset.definition.name for asset in staged}, dict[TableIdentifier, TableIOManager]()
+        for definition in self.definitions:
+            if definition.name not in known:
+                io_manager = self._io_manager(definition)
+                identifier = io_manager.definition_of(definition.spec).request.identifier
+                if look(io_manager.spark.catalog_description, identifier) is not None:
+                    found[identifier] = io_manager
+        return found
+
+    def _tag_by_engine(self, others: Mapping[TableIdentifier, TableIOManager]) -> None:
+        """Tag the other tables that only an engine can commit to."""
+        for identifier, io_manager in others.items():
+            state = look(io_manager.spark.catalog_description, identifier)
+            head = None if state is None else state.refs.get(MAIN_BRANCH)
+            if self._tag is not None and state is not None and head is not None and self._tag.name not in state.refs:
+                set_tag(io_manager, identifier, self._tag.at(head))
 
     def _result(
         self,
@@ -260,6 +297,7 @@ class ReleaseStep:
                 **reported,
                 "iceberg/tables": dg.MetadataValue.table(rows, _COLUMNS),
                 "iceberg/atomic": release.is_atomic,
+                **({} if self._tag is None else {"iceberg/release": self._tag.name}),
                 "iceberg/publication_seconds": round(seconds, 3),
             }
         )
@@ -305,8 +343,7 @@ class ReleaseStep:
         return root_run_of(self.context.run)
 
     def _asset(self, definition: StoredAsset, recorded: StagedMaterialization) -> _StagedAsset:
-        hint = "build a release of assets that it stores only."
-        io_manager = definition.io_manager(self.context.resources, action="publish", hint=hint)
+        io_manager = self._io_manager(definition)
         request = io_manager.definition_of(definition.spec).request
         if request.options.publish != "release":
             raise step_publishes(self._name, definition.name)
@@ -315,8 +352,13 @@ class ReleaseStep:
         state = look(io_manager.spark.catalog_description, request.identifier)
         if state is None:
             raise _lost_branch(request.identifier, branch, recorded.snapshot_id)
-        staging = Staging(branch, target, published_by="release", target_retention_days=request.target.retention_days)
+        days, tag = request.target.retention_days, self._tag
+        staging = Staging(branch, target, published_by="release", target_retention_days=days, tag=tag)
         return _StagedAsset(definition, io_manager, request.options, staging, state, recorded)
+
+    def _io_manager(self, definition: StoredAsset) -> TableIOManager:
+        hint = "build a release of assets that it stores only."
+        return definition.io_manager(self.context.resources, action="publish", hint=hint)
 
     def _blocking_checks(self) -> Mapping[dg.AssetKey, frozenset[str]]:
         """Return the names of the blocking checks of each asset that has some."""

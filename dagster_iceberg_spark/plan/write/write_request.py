@@ -21,12 +21,28 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, PublishedBy, RowCounts, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch, SetTag
 
 _PREFIX: Final = "dagster_"
 _DIGITS: Final = 16
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{{_DIGITS}}}")
 STAGED_RETENTION_DAYS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTag:
+    """The tag of a release, on all of its tables.
+
+    Args:
+        retention_days: The age, in days, at which the expiry of snapshots removes it, or None to keep it for ever.
+    """
+
+    name: str
+    retention_days: int | None = None
+
+    def at(self, snapshot_id: int) -> SetTag:
+        """Return the update that sets the tag."""
+        return SetTag(self.name, snapshot_id, self.retention_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,7 @@ class Staging:
         target_retention_days: The days after which the expiry removes the target, if the publication creates it, or
             None to keep it for ever.
         rivals: The commit tokens under which other processes may publish the same rows concurrently.
+        tag: The tag that the publication sets, or None.
     """
 
     branch: str
@@ -49,6 +66,7 @@ class Staging:
     published_by: PublishedBy = "step"
     target_retention_days: int | None = None
     rivals: frozenset[str] = frozenset()
+    tag: ReleaseTag | None = None
 
     def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[BranchUpdate, ...]]:
         """Return the table's state with the staged branch at the head of the target, and the updates to get there.

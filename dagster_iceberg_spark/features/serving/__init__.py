@@ -1,0 +1,1 @@
+"""Serves the tables of a catalog as of one point, by the Iceberg REST protocol. Nothing is written."""

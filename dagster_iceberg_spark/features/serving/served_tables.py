@@ -1,0 +1,123 @@
+"""The tables of a catalog as of points, which are resolved once for each client."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import TableDocument, table_document
+from dagster_iceberg_spark.catalog.tables import tables_of
+from dagster_iceberg_spark.errors import CommitConflictError, NotAnIcebergTableError, UpstreamMissingError
+from dagster_iceberg_spark.features.serving.plan import Point, document_at, known_points, resolution_id, snapshots_at
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+_MOST_RESOLUTIONS: Final = 256
+_MOST_DOCUMENTS: Final = 1_024
+_MOST_NAMES: Final = 20
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The snapshots of a point.
+
+    Args:
+        id: An id over them.
+        snapshots: The snapshot of each table that the point has.
+    """
+
+    id: str
+    point: Point
+    snapshots: Mapping[TableIdentifier, int]
+
+
+@dataclass
+class ServedTables:
+    """The tables of a catalog as of points.
+
+    A resolution is found by an id over its snapshots, which a client keeps. It is the same whatever is committed later.
+
+    Args:
+        description: The catalog.
+    """
+
+    description: CatalogDescription
+    _resolutions: "OrderedDict[str, Resolution]" = field(default_factory=OrderedDict)
+    _documents: "OrderedDict[tuple[TableIdentifier, str], TableDocument]" = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def resolve(self, point: Point) -> Resolution:
+        """Return the snapshots of a point, as of one moment.
+
+        Raises:
+            UpstreamMissingError: No table has the point. The message lists some that there are.
+            CommitConflictError: Other writers commit faster than all tables are looked at.
+        """
+        documents = self._all_documents()
+        states = {identifier: found.state for identifier, found in documents.items()}
+        snapshots = snapshots_at(point, states)
+        is_known = point.kind != "env" or point.name in known_points("env", states.values())
+        if not snapshots or not is_known:
+            known = known_points(point.kind, states.values())
+            listed = ", ".join(known[-_MOST_NAMES:]) or "none"
+            raise UpstreamMissingError.refusing(
+                "serve",
+                str(point),
+                expected=f"a table of the {self.description} with this point",
+                found=f"none; {point.kind}: {listed}",
+            )
+        found = Resolution(resolution_id(point, snapshots), point, snapshots)
+        with self._lock:
+            self._resolutions[found.id] = found
+            while len(self._resolutions) > _MOST_RESOLUTIONS:
+                self._resolutions.popitem(last=False)
+        return found
+
+    def known(self, resolution: str) -> Resolution | None:
+        """Return a resolution by its id, or None if it was made too long ago, or by another server."""
+        return self._resolutions.get(resolution)
+
+    def metadata(self, identifier: TableIdentifier, snapshot_id: int) -> tuple[str, dict[str, Any]] | None:
+        """Return where a table's metadata is, and the metadata as of a snapshot. None if the snapshot has expired."""
+        found = self._document(identifier)
+        if found is None or snapshot_id not in found.state.snapshots:
+            return None
+        return found.location, document_at(found.document, snapshot_id)
+
+    def _all_documents(self) -> dict[TableIdentifier, TableDocument]:
+        """Return the documents of all tables as they were at one moment, if the catalog tells what has moved."""
+        for _ in range(_ATTEMPTS):
+            found = {name: known for name in tables_of(self.description) if (known := self._document(name)) is not None}
+            again = {name: self.description_of_pointer(name) for name in found}
+            if all(pointer in (None, found[name].location) for name, pointer in again.items()):
+                return found
+        raise CommitConflictError.refusing(
+            "serve",
+            str(self.description),
+            expected="a moment in which no table moves",
+            found="commits during each look at all tables",
+            hint="ask again.",
+        )
+
+    def description_of_pointer(self, identifier: TableIdentifier) -> str | None:
+        """Return where the metadata of a table is now, or None if the catalog does not tell it at once."""
+        from dagster_iceberg_spark.catalog.look import pointer_of
+
+        return pointer_of(self.description, identifier)
+
+    def _document(self, identifier: TableIdentifier) -> TableDocument | None:
+        pointer = self.description_of_pointer(identifier)
+        if pointer is not None and (known := self._documents.get((identifier, pointer))) is not None:
+            return known
+        try:
+            found = table_document(self.description, identifier)
+        except NotAnIcebergTableError:
+            return None
+        if found is not None:
+            with self._lock:
+                self._documents[identifier, found.location] = found
+                while len(self._documents) > _MOST_DOCUMENTS:
+                    self._documents.popitem(last=False)
+        return found

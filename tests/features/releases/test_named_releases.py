@@ -1,0 +1,113 @@
+"""Releases with a name: a tag of all tables, set by the commits that publish them.
+
+docs/releases.md: A name
+"""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark import HadoopCatalog, build_release
+from dagster_iceberg_spark.errors import ConfigurationError
+from tests.features.releases.test_releases import DAY, OTHER_DAY, before_release, doubled, hours, released, seen
+from tests.lakes import Lake, annotation_of, error_of, metadata_of, open_lake
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def named(value: str = "1", name: str = "{partition}", **options: Any) -> list[Any]:
+    members = [hours(value), doubled()]
+    return [*members, build_release("release", members, name=name, **options)]
+
+
+def tags(lake: Lake, name: str) -> dict[str, int]:
+    refs = lake.table(name).metadata.refs
+    return {key: ref.snapshot_id for key, ref in refs.items() if ref.snapshot_ref_type.value == "tag"}
+
+
+@pytest.mark.spark
+@pytest.mark.each_engine
+def test_all_tables_get_the_tag_at_the_instant_of_the_publication(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[Any] = []
+    before_release(monkeypatch, lambda: during.append([tags(lake, name) for name in ("hours", "doubled")]))
+    first = lake.materialize(*named(retain="400 days"), partition_key=DAY)
+    heads = {name: lake.head(name).snapshot_id for name in ("hours", "doubled")}
+    lake.materialize(*named("3"), partition_key=OTHER_DAY)
+    assert during == [[{}, {}]]
+    assert metadata_of(first, "release")["iceberg/release"] == DAY
+    for name in ("hours", "doubled"):
+        assert tags(lake, name) == {DAY: heads[name], OTHER_DAY: lake.head(name).snapshot_id}
+        assert lake.table(name).metadata.refs[DAY].max_ref_age_ms == 400 * DAY_MS
+        assert lake.table(name).metadata.refs[OTHER_DAY].max_ref_age_ms is None
+
+    @dg.asset(ins={"hours": dg.AssetIn(metadata={"iceberg/ref": DAY})})
+    def reader(hours: annotation_of(DataFrame, lake)) -> int:  # type: ignore[valid-type]
+        return int(hours.agg({"v": "max"}).first()[0])
+
+    result = lake.materialize(reader, *named(), selection=[reader])
+    assert result.output_for_node("reader") == 1
+
+
+@pytest.mark.spark
+def test_a_table_that_the_run_has_not_written_is_tagged_where_it_is(lake: Lake) -> None:
+    lake.materialize(*named(name="weekly"), partition_key=DAY)
+    before = lake.head("hours").snapshot_id
+    assets = named("3", name="weekly")
+    lake.materialize(*assets, selection=[assets[1], assets[2]], partition_key=DAY)
+    assert tags(lake, "hours") == {"weekly": before}
+    assert tags(lake, "doubled") == {"weekly": lake.head("doubled").snapshot_id}
+    moved = lake.materialize(*assets, selection=[assets[0], assets[2]], partition_key=DAY)
+    assert metadata_of(moved, "release")["iceberg/atomic"] is True
+    assert tags(lake, "hours") == {"weekly": lake.head("hours").snapshot_id}, "a name that exists moves"
+
+
+@pytest.mark.spark
+def test_a_writer_that_moves_another_table_delays_the_release(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.materialize(*released(), partition_key=DAY)
+    assets = named("3", name="weekly")
+    before_release(monkeypatch, lambda: lake.session.sql("DELETE FROM lake.db.hours WHERE v = 1"))
+    lake.materialize(*assets, selection=[assets[1], assets[2]], partition_key=DAY)
+    assert tags(lake, "hours") == {"weekly": lake.head("hours").snapshot_id}
+    assert seen(lake)[0] == []
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_engine_tags_where_pyiceberg_cannot_commit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("lake")
+    for lake in open_lake(HadoopCatalog(warehouse=str(directory / "wh")), directory, None):
+        lake.materialize(*named(name="weekly"), partition_key=DAY)
+        assets = named("3", name="weekly")
+        result = lake.materialize(*assets, selection=[assets[0], assets[2]], partition_key=OTHER_DAY)
+        assert metadata_of(result, "release")["iceberg/atomic"] is False
+        for name in ("hours", "doubled"):
+            assert tags(lake, name) == {"weekly": lake.head(name).snapshot_id}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "{day}"}, "expected a `name` such as `2026-11` or `{partition}`, found '{day}'"),
+        ({"name": "main"}, "found 'main'"),
+        ({"name": ""}, "found ''"),
+        ({"name": "{"}, "and `retain` such as `400 days`"),
+        ({"name": "x", "retain": "long"}, "and `retain` such as `400 days`"),
+        ({"retain": "1 day"}, "expected a `name` for what is retained"),
+    ],
+)
+def test_what_is_no_name_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build_release("release", [hours()], **options)
+
+
+@pytest.mark.spark
+def test_a_name_of_a_partition_needs_one(lake: Lake) -> None:
+    @dg.asset(io_manager_key="iceberg", metadata={"iceberg/publish": "release"})
+    def plain() -> Any:
+        return lake.session.range(1)
+
+    release = build_release("release", [plain], name="{partition}")
+    result = lake.materialize(plain, release, raise_on_error=False)
+    assert "expected a run of a partition, for the name of the release" in str(error_of(result))

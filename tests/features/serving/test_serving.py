@@ -1,0 +1,230 @@
+"""Tables as of one point, by the Iceberg REST protocol, read by clients that others wrote.
+
+docs/serving.md: Points; What a client sees; The server
+"""
+
+import datetime as dt
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+import requests
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError, RESTError, UnauthorizedError
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.features.mirror.creation import duckdb_with
+from dagster_iceberg_spark.features.serving.plan import Point, document_at
+from dagster_iceberg_spark.table.identifier import NotationError
+
+TOKEN = "let-me-in"
+
+
+class ServedLake:
+    """Tables that Arrow writes, and a server of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.catalog = SqlCatalog(name="lake", uri=f"sqlite:///{directory}/catalog.db", warehouse=f"{directory}/wh")
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.runs: list[str] = []
+        self.address = ""
+
+    def write(self, value: int, *, environment: str | None = None, columns: int = 1) -> None:
+        @dg.asset(io_manager_key="iceberg")
+        def orders() -> pa.Table:
+            return pa.table({"v": [value], **{f"w{number}": [value] for number in range(1, columns)}})
+
+        @dg.asset(io_manager_key="iceberg")
+        def daily(orders: pa.Table) -> pa.Table:
+            return orders.select(["v"])
+
+        spark = IcebergSparkResource(catalog=self.catalog)
+        io_manager = IcebergPySparkIOManager(spark=spark, namespace="shop", environment=environment)
+        result = dg.materialize([orders, daily], resources={"iceberg": io_manager}, instance=self.instance)
+        self.runs.append(result.run_id)
+
+    def tag(self, name: str) -> None:
+        for table in ("orders", "daily"):
+            found = load_catalog("lake", type="sql", uri=f"sqlite:///{self.directory}/catalog.db")
+            loaded = found.load_table(("shop", table))
+            snapshot = loaded.current_snapshot()
+            assert snapshot is not None
+            loaded.manage_snapshots().create_tag(snapshot.snapshot_id, name).commit()
+
+    def at(self, point: str, *, token: str = TOKEN, **options: str) -> Catalog:
+        return load_catalog("served", type="rest", uri=self.address, warehouse=point, token=token, **options)
+
+    def values(self, point: str, **options: str) -> dict[str, list[int]]:
+        catalog = self.at(point, **options)
+        names = [".".join(parts) for parts in catalog.list_tables("shop")]
+        return {name: catalog.load_table(name).scan().to_arrow()["v"].to_pylist() for name in names}
+
+
+def now() -> str:
+    return dt.datetime.now(dt.timezone.utc).isoformat()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
+    """Two runs, a release of the first, an environment, and the server of a process of its own."""
+    lake = ServedLake(tmp_path_factory.mktemp("lake"))
+    lake.write(1)
+    lake.tag("2026-11")
+    lake.write(2, environment="pr-7")
+    lake.write(3, columns=2)
+    catalog = (
+        "--kind",
+        "sql",
+        "--uri",
+        f"sqlite:///{lake.directory}/catalog.db",
+        "--warehouse",
+        "wh",
+        "--set",
+        "name=lake",
+    )
+    command = [sys.executable, "-m", "dagster_iceberg_spark", "serve", *catalog, "--port", "0"]
+    environment = {**os.environ, "DAGSTER_ICEBERG_TOKEN": TOKEN}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=lake.directory
+    ) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            found = re.search(r"at (http://[\d.:]+), until", line)
+            assert found is not None, line + server.stdout.read()
+            lake.address = found[1]
+            threading.Thread(target=server.stdout.read, daemon=True).start()
+            yield lake
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+
+def test_each_point_shows_tables_that_agree(lake: ServedLake) -> None:
+    assert lake.values("release/2026-11") == {"shop.daily": [1], "shop.orders": [1]}
+    assert lake.values("env/pr-7") == {"shop.daily": [2], "shop.orders": [2]}
+    assert lake.values(f"run/{lake.runs[0]}") == {"shop.daily": [1], "shop.orders": [1]}
+    assert lake.values(f"at/{now()}") == {"shop.daily": [3], "shop.orders": [3]}
+
+
+def test_the_schema_is_that_of_the_snapshot(lake: ServedLake) -> None:
+    assert lake.at("release/2026-11").load_table("shop.orders").schema().column_names == ["v"]
+    assert lake.at(f"at/{now()}").load_table("shop.orders").schema().column_names == ["v", "w1"]
+
+
+def test_a_client_keeps_to_its_point_while_others_write(tmp_path: Path, lake: ServedLake) -> None:
+    catalog = lake.at("env/pr-7")
+    lake.write(5, environment="pr-7")
+    assert catalog.load_table("shop.orders").scan().to_arrow()["v"].to_pylist() == [2]
+    assert lake.values("env/pr-7") == {"shop.daily": [5], "shop.orders": [5]}
+    lake.write(2, environment="pr-7")
+
+
+def test_the_point_may_stand_in_the_address(lake: ServedLake) -> None:
+    catalog = load_catalog("served", type="rest", uri=f"{lake.address}/release/2026-11", token=TOKEN)
+    assert catalog.list_namespaces() == [("shop",)]
+    assert catalog.load_table("shop.orders").scan().to_arrow()["v"].to_pylist() == [1]
+
+
+def test_duckdb_reads_it(lake: ServedLake) -> None:
+    with duckdb_with("avro", "iceberg", "httpfs") as connection:
+        connection.execute(
+            f"ATTACH 'release/2026-11' AS served (TYPE iceberg, ENDPOINT '{lake.address}', TOKEN '{TOKEN}', "
+            "ACCESS_DELEGATION_MODE 'none')"
+        )
+        assert connection.execute("SELECT o.v, d.v FROM served.shop.orders o, served.shop.daily d").fetchall() == [
+            (1, 1)
+        ]
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_spark_reads_it_and_cannot_write(lake: ServedLake, classic_lake: Any) -> None:
+    session = classic_lake.session
+    own = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": lake.address, ".token": TOKEN}
+    for key, value in {**own, ".warehouse": "release/2026-11"}.items():
+        session.conf.set(f"spark.sql.catalog.served{key}", value)
+    assert session.sql("SELECT v FROM served.shop.orders").first()[0] == 1
+    with pytest.raises(Exception, match="does not support endpoint"):
+        session.sql("INSERT INTO served.shop.orders VALUES (9)")
+
+
+def test_what_there_is_not_is_not_found(lake: ServedLake) -> None:
+    catalog = lake.at("release/2026-11")
+    assert (catalog.table_exists("shop.nothing"), catalog.namespace_exists("nothing")) == (False, False)
+    assert catalog.list_views("shop") == []
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table("shop.nothing")
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ("release/2027", "Cannot serve release/2027: .* found none; release: 2026-11"),
+        ("env/other", "env: pr-7"),
+        ("run/none", "run: "),
+        ("at/2001-01-01T00:00Z", "Cannot serve at/2001"),
+        ("at/2999-01-01T00:00Z", "an instant with a time zone that has passed"),
+        ("at/noon", "Expected an instant such as"),
+        ("main", "Expected a point, such as release/2026-11"),
+    ],
+)
+def test_an_unknown_point_is_refused_with_the_known_ones(lake: ServedLake, point: str, message: str) -> None:
+    with pytest.raises(RESTError, match=message):
+        lake.at(point)
+
+
+def test_who_has_no_token_gets_nothing(lake: ServedLake) -> None:
+    with pytest.raises(UnauthorizedError):
+        lake.at("release/2026-11", token="other")
+    assert requests.get(f"{lake.address}/v1/config?warehouse=release/2026-11", timeout=10).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("DELETE", "tables/orders"), ("POST", "tables/orders"), ("POST", "tables")]
+)
+def test_a_write_is_refused(lake: ServedLake, method: str, path: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = requests.get(f"{lake.address}/v1/config?warehouse=release/2026-11", headers=headers, timeout=10)
+    prefix = answer.json()["overrides"]["prefix"]
+    own = f"{lake.address}/v1/{prefix}/namespaces/shop"
+    refused = requests.request(method, f"{own}/{path}", headers=headers, json={}, timeout=10)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (405, 405)
+    assert "read-only" in refused.json()["error"]["message"]
+    unknown = requests.get(f"{lake.address}/v1/0000/namespaces", headers=headers, timeout=10)
+    assert (unknown.status_code, "Open the catalog again" in unknown.text) == (404, True)
+
+
+@pytest.mark.parametrize("text", ["", "release", "release/", "other/x", "at/2026-11-01"])
+def test_what_is_no_point_is_refused(text: str) -> None:
+    with pytest.raises(NotationError):
+        Point.parse(text)
+
+
+def test_a_document_of_version_1_has_the_schema_of_the_snapshot_twice() -> None:
+    document = {
+        "format-version": 1,
+        "current-snapshot-id": 2,
+        "current-schema-id": 1,
+        "schema": {"schema-id": 1},
+        "schemas": [{"schema-id": 0}, {"schema-id": 1}],
+        "snapshots": [{"snapshot-id": 1, "timestamp-ms": 10, "schema-id": 0}, {"snapshot-id": 2, "timestamp-ms": 20}],
+        "snapshot-log": [{"snapshot-id": 1, "timestamp-ms": 10}, {"snapshot-id": 2, "timestamp-ms": 20}],
+    }
+    found = document_at(document, 1)
+    assert (found["schema"], found["current-schema-id"], found["current-snapshot-id"]) == ({"schema-id": 0}, 0, 1)
+    assert found["refs"] == {"main": {"type": "branch", "snapshot-id": 1}}
+    assert found["snapshot-log"] == [{"snapshot-id": 1, "timestamp-ms": 10}]
+    assert document_at({**document, "snapshot-log": []}, 2)["snapshot-log"] == [{"snapshot-id": 2, "timestamp-ms": 20}]
+    with pytest.raises(KeyError):
+        document_at(document, 3)
