@@ -62,7 +62,10 @@ def states_of(span: Range, options: Mapping[str, Any]) -> CodeStates:
         checked_out(span.root, span.after) as new,
         ThreadPoolExecutor(2) as pool,
     ):
-        before, after = pool.submit(old.state, options, span.before), pool.submit(new.state, options, "the new code")
+        before, after = (
+            pool.submit(old.state, options, f"the revision {span.before[:10]}"),
+            pool.submit(new.state, options, "the new code"),
+        )
         return CodeStates(before.result(), after.result())
 
 

@@ -143,6 +143,8 @@ def replay(
     if (run_id is None) == (changed is None):
         raise click.UsageError("Name one of: --run, --changed.")
     report = partial(say, err=True)
+    if changed is not None and (assets or compare or keep):
+        raise click.UsageError("--changed picks the assets and compares them: leave out --asset, --compare and --keep.")
     if changed is not None:
         _replay_changed(changed, options, last=last, as_json=as_json, report=report)
         return

@@ -66,9 +66,11 @@ class Point:
 
 
 def snapshots_at(point: Point, states: Mapping[TableIdentifier, TableState]) -> dict[TableIdentifier, int]:
-    """Return the snapshot of each table that a point has."""
+    """Return the snapshot of each table that a point has: of none, if there is no such point."""
     if point.kind == "run":
         return _seen_by_run(point.name, states)
+    if point.kind == "env" and not any(Environment(point.name).branch in state.refs for state in states.values()):
+        return {}
     found = ((identifier, _snapshot_at(point, state)) for identifier, state in states.items())
     return {
         identifier: snapshot_id

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import TableDocument, table_document
+from dagster_iceberg_spark.catalog.look import TableDocument, pointer_of, table_document
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.errors import CommitConflictError, NotAnIcebergTableError, UpstreamMissingError
 from dagster_iceberg_spark.features.serving.plan import Point, document_at, known_points, resolution_id, snapshots_at
@@ -58,8 +58,7 @@ class ServedTables:
         documents = self._all_documents()
         states = {identifier: found.state for identifier, found in documents.items()}
         snapshots = snapshots_at(point, states)
-        is_known = point.kind != "env" or point.name in known_points("env", states.values())
-        if not snapshots or not is_known:
+        if not snapshots:
             known = known_points(point.kind, states.values())
             listed = ", ".join(known[-_MOST_NAMES:]) or "none"
             raise UpstreamMissingError.refusing(
@@ -90,8 +89,7 @@ class ServedTables:
         """Return the documents of all tables as they were at one moment, if the catalog tells what has moved."""
         for _ in range(_ATTEMPTS):
             found = {name: known for name in tables_of(self.description) if (known := self._document(name)) is not None}
-            again = {name: self.description_of_pointer(name) for name in found}
-            if all(pointer in (None, found[name].location) for name, pointer in again.items()):
+            if all(pointer_of(self.description, name) in (None, known.location) for name, known in found.items()):
                 return found
         raise CommitConflictError.refusing(
             "serve",
@@ -101,14 +99,8 @@ class ServedTables:
             hint="ask again.",
         )
 
-    def description_of_pointer(self, identifier: TableIdentifier) -> str | None:
-        """Return where the metadata of a table is now, or None if the catalog does not tell it at once."""
-        from dagster_iceberg_spark.catalog.look import pointer_of
-
-        return pointer_of(self.description, identifier)
-
     def _document(self, identifier: TableIdentifier) -> TableDocument | None:
-        pointer = self.description_of_pointer(identifier)
+        pointer = pointer_of(self.description, identifier)
         if pointer is not None and (known := self._documents.get((identifier, pointer))) is not None:
             return known
         try:

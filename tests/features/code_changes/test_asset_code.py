@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.code_changes.asset_code import assets_in
 from dagster_iceberg_spark.features.code_changes.plan.code_state import AssetCode, compare_states, in_order
@@ -192,3 +194,17 @@ def test_an_unknown_revision_is_refused(repository: Path, text: str) -> None:
 def test_a_directory_without_a_repository_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not a git repository"):
         parse_range("main", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["replay"], "Name one of: --run, --changed"),
+        (["replay", "--changed", "main", "--keep"], "leave out --asset, --compare and --keep"),
+        (["impact"], "Name one of: NAMESPACE.TABLE@SNAPSHOT, --change"),
+        (["impact", "--change", "main", "--kind", "sql", "--uri", "sqlite:///x.db"], "There is no SQLite file"),
+    ],
+)
+def test_commands_refuse_what_does_not_fit_together(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
