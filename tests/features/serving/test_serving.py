@@ -81,6 +81,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
     lake.write(1)
     lake.tag("2026-11")
     lake.write(2, environment="pr-7")
+    lake.write(4, environment="feature/x")
     lake.write(3, columns=2)
     catalog = (
         "--kind",
