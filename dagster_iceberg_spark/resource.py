@@ -18,7 +18,13 @@ from pydantic import Field, PrivateAttr
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
-from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
+from dagster_iceberg_spark.config.configuration import (
+    HIDES_INPUT,
+    ConfiguredOnce,
+    Properties,
+    require_fields,
+    without_secrets,
+)
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.session.databricks import require_not_databricks
@@ -200,7 +206,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         description="The Iceberg catalog: embedded (the default), SQL, REST, Glue, Hive, Hadoop, in memory, or a "
         "catalog that is already configured in the session.",
     )
-    spark_config: dict[str, str] = Field(
+    spark_config: Properties = Field(
         default={},
         description="Spark configuration, such as `spark.driver.memory`. It overrides the package's settings; "
         "extensions and packages are added to those of the package.",

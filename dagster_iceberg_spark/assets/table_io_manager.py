@@ -17,7 +17,13 @@ from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite,
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
+from dagster_iceberg_spark.config.configuration import (
+    HIDES_INPUT,
+    ConfiguredOnce,
+    Properties,
+    require_fields,
+    without_secrets,
+)
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.options.output_options import CONFIGURABLE
 from dagster_iceberg_spark.plan.publication.branch import (
@@ -75,11 +81,11 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         description="What happens to rows that belong to none of the run's partitions: `error` rejects the write, "
         "`drop` leaves the rows out.",
     )
-    table_properties: dict[str, str] = Field(
+    table_properties: Properties = Field(
         default={},
         description="Iceberg table properties of every table. An asset's `iceberg/table_properties` replaces them.",
     )
-    write_options: dict[str, str] = Field(
+    write_options: Properties = Field(
         default={},
         description="Iceberg's Spark write options for every write. An asset's `iceberg/write_options` replaces them.",
     )
@@ -89,7 +95,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
     auto_create_namespace: bool = Field(
         default=True, description="Whether the namespace is created with the table. If not, it must exist."
     )
-    namespace_properties: dict[str, str] = Field(
+    namespace_properties: Properties = Field(
         default={},
         description="Properties of the namespaces that the IO manager creates, such as `comment`, but not `location`.",
     )

@@ -14,7 +14,14 @@ from dagster_iceberg_spark.catalog.description import (
     join,
     split_secrets,
 )
-from dagster_iceberg_spark.config.configuration import Configuration, given, holds_login, scheme_of, without_password
+from dagster_iceberg_spark.config.configuration import (
+    Configuration,
+    Properties,
+    given,
+    holds_login,
+    scheme_of,
+    without_password,
+)
 from dagster_iceberg_spark.config.stores import AdlsStore, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_GCP_BUNDLE
@@ -69,7 +76,7 @@ class HadoopStore(Configuration):
     schemes: ClassVar = (*HDFS_SCHEMES, "file", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss")
 
     kind: Literal["hadoop"] = Field(default="hadoop", description="HDFS, or another Hadoop file system.")
-    configuration: dict[str, str] = Field(
+    configuration: Properties = Field(
         default={},
         description="Hadoop's configuration for this catalog alone, such as `dfs.nameservices`. Use EnvVar for "
         "secrets.",
@@ -113,7 +120,7 @@ class Catalog(Configuration):
         description="Where the files are, and the credentials for them. Default: the store that the warehouse's scheme "
         "names, with the credentials of the environment.",
     )
-    properties: dict[str, str] = Field(
+    properties: Properties = Field(
         default={},
         description="Further Iceberg catalog properties, for both Spark and pyiceberg. A property that another field "
         "sets is rejected.",

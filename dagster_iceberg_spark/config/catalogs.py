@@ -19,7 +19,15 @@ from dagster_iceberg_spark.catalog.description import (
     holds_secret,
 )
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
-from dagster_iceberg_spark.config.configuration import as_uri, given, host_of, parts_of, scheme_of, without_password
+from dagster_iceberg_spark.config.configuration import (
+    Properties,
+    as_uri,
+    given,
+    host_of,
+    parts_of,
+    scheme_of,
+    without_password,
+)
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog, describe_in
 from dagster_iceberg_spark.config.stores import AwsCredentials, S3Store
@@ -245,7 +253,7 @@ class SparkCatalogByName(Catalog):
 
     kind: Literal["spark"] = Field(default="spark", description="A catalog that the Spark session already has.")
     name: str = Field(description="Name of the catalog in Spark. The session has `spark.sql.catalog.<name>`.")
-    properties: dict[str, str] = Field(
+    properties: Properties = Field(
         default={},
         description="Further properties for pyiceberg, which win over the session's, such as secrets that the session "
         "does not show, or another endpoint of the store.",

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, TypeAlias, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 
 from dagster_iceberg_spark.catalog.description import HIDDEN, holds_secret
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.options.metadata_key import property_text
 
 HIDES_INPUT: Final = ConfigDict(hide_input_in_errors=True)
 """Pydantic's errors show the input, which may be a secret in a wrong place."""
@@ -129,6 +130,21 @@ def _is_literal_secret(name: str, value: object) -> bool:
     if not isinstance(value, str) or isinstance(value, dg.EnvVar) or not value or value in os.environ.values():
         return False
     return holds_secret(name) or without_password(value) != value
+
+
+_NUMBERS: Final = (bool, int, float)
+"""Not their subclasses: an EnvVar may be one."""
+
+
+def _texts(value: Any) -> Any:
+    """Return a mapping with texts in place of numbers and truth values, which YAML has for `4` and `true`."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: property_text(item) if type(item) in _NUMBERS else item for name, item in value.items()}
+
+
+Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_texts)]
+"""Properties of Spark, Iceberg or a catalog. All of their values are texts."""
 
 
 class ConfiguredOnce:

@@ -10,7 +10,14 @@ from typing_extensions import Self
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, split_secrets
 from dagster_iceberg_spark.config.catalog import Catalog
-from dagster_iceberg_spark.config.configuration import Configuration, given, host_of, parts_of, without_password
+from dagster_iceberg_spark.config.configuration import (
+    Configuration,
+    Properties,
+    given,
+    host_of,
+    parts_of,
+    without_password,
+)
 from dagster_iceberg_spark.config.stores import AwsCredentials, S3Store, named_keys
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS, CLIENT_CONNECT_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
@@ -150,7 +157,7 @@ class RestCatalog(Catalog):
         "each table, `remote-signing` signs each request to S3. With `none`, the `store` has its own credentials.",
     )
     prefix: str | None = Field(default=None, description="Prefix of the paths, if the service does not announce it.")
-    headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
+    headers: Properties = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
     atomic_transactions: bool = Field(
         default=False,
         description="Whether the server commits several tables at one instant (endpoint `transactions/commit`). A "

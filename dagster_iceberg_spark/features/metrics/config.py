@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
-from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.configuration import Configuration, Properties
 from dagster_iceberg_spark.features.metrics.instruments import Instruments, otlp_instruments, text_file_instruments
 
 
@@ -75,7 +75,7 @@ class OpenTelemetryMetrics(Metrics):
         "provider of the process, or else what the environment variables of OpenTelemetry say, such as "
         "`OTEL_EXPORTER_OTLP_ENDPOINT`.",
     )
-    headers: dict[str, str] = Field(default={}, description="Headers of each request, such as an API key.")
+    headers: Properties = Field(default={}, description="Headers of each request, such as an API key.")
 
     def instruments(self) -> Instruments:
         """Return the instruments of this process."""

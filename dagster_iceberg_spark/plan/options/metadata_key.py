@@ -181,7 +181,7 @@ def string_map(value: Any) -> dict[str, str]:
     """Parse a dict of texts. Numbers and booleans are converted to texts."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r}, which is not a dict")
-    return {text(key): _property_text(item) for key, item in value.items()}
+    return {text(key): property_text(item) for key, item in value.items()}
 
 
 def settings(value: Mapping[Any, Any], parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
@@ -228,7 +228,8 @@ def _strip_suffix(notation: str, suffixes: Mapping[str, str]) -> tuple[str, str 
     return notation, None
 
 
-def _property_text(value: Any) -> str:
+def property_text(value: Any) -> str:
+    """Return the text of a property: a number or a truth value is written as in a properties file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):

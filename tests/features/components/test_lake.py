@@ -39,7 +39,10 @@ def test_the_fields_are_those_of_the_resources(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TOKEN", "se-cr-et")
     monkeypatch.setenv("ATTEMPTS", "3")
     login = {"kind": "bearer", "token": "{{ env.TOKEN }}"}
-    spark = {"catalog": {**CATALOG, "authentication": login}, "spark_config": {"spark.master": "local[2]"}}
+    spark = {
+        "catalog": {**CATALOG, "authentication": login},
+        "spark_config": {"spark.master": "local[2]", "spark.ui.enabled": False, "spark.task.cpus": 2},
+    }
     mirror = {"kind": "ducklake", "catalog": "sqlite:///m.ducklake", "mode": "register"}
     resources = resources_of(spark, io_manager={"namespace": "nyc", "commit_attempts": 4, "mirror": mirror})
     io_manager = resources["iceberg"]
@@ -48,7 +51,8 @@ def test_the_fields_are_those_of_the_resources(monkeypatch: pytest.MonkeyPatch) 
     assert (io_manager.namespace, io_manager.commit_attempts, io_manager.mirror.mode) == ("nyc", 4, "register")
     assert resources["spark"].catalog.authentication.token == dg.EnvVar("TOKEN")
     assert "se-cr-et" not in str(resources)
-    assert resources["spark"].spark_config == {"spark.master": "local[2]"}
+    config = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.task.cpus": "2"}
+    assert resources["spark"].spark_config == config
 
 
 def test_without_attributes_the_catalog_is_embedded() -> None:
