@@ -21,9 +21,11 @@ import requests
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError, RESTError, UnauthorizedError
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark import BearerToken, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
+from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.serving.plan import Point, document_at
+from dagster_iceberg_spark.features.serving.served_tables import ServedTables
 from dagster_iceberg_spark.table.identifier import NotationError
 
 TOKEN = "let-me-in"
@@ -164,6 +166,23 @@ def test_spark_reads_it_and_cannot_write(lake: ServedLake, classic_lake: Any) ->
     assert session.sql("SELECT v FROM served.shop.orders").first()[0] == 1
     with pytest.raises(Exception, match="does not support endpoint"):
         session.sql("INSERT INTO served.shop.orders VALUES (9)")
+
+
+def test_a_rest_catalog_is_served_too(lake: ServedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVED_TOKEN", TOKEN)
+    login = BearerToken(token=dg.EnvVar("SERVED_TOKEN"))
+    catalog = RestCatalog(name="lake", uri=lake.address, warehouse="release/2026-11", authentication=login)
+    with dg.build_resources({"spark": IcebergSparkResource(catalog=catalog)}) as resources:
+        tables = ServedTables(resources.spark.catalog_description)
+        found = tables.resolve(Point.parse("release/2026-11"))
+        assert sorted(map(str, found.snapshots)) == ["shop.daily", "shop.orders"]
+        for identifier, snapshot_id in found.snapshots.items():
+            metadata = tables.metadata(identifier, snapshot_id)
+            assert metadata is not None
+            assert metadata[0].endswith(".metadata.json")
+            assert metadata[1]["refs"]["main"]["snapshot-id"] == snapshot_id
+        with pytest.raises(UpstreamMissingError, match=r"release: 2026-11"):
+            tables.resolve(Point.parse("release/2027"))
 
 
 def test_what_there_is_not_is_not_found(lake: ServedLake) -> None:
