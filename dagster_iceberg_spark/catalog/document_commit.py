@@ -76,8 +76,12 @@ def stage(
     identifier: TableIdentifier,
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate],
+    *,
+    at_ms: int | None = None,
 ) -> StagedMetadata | None:
     """Write the new metadata of a commit of snapshots and refs. Return None if pyiceberg has to do it.
+
+    `at_ms` is when the tables of one transaction move, in milliseconds since 1970. So no instant lies between them.
 
     Raises:
         CommitFailedException: The table no longer meets the requirements.
@@ -92,7 +96,7 @@ def stage(
     before, document = found
     _require(document, requirements)
     with paused_collection():
-        changed = {**document, **_changes(document, updates, before)}
+        changed = {**document, **_changes(document, updates, before, at_ms)}
         provider = load_location_provider(document["location"], document.get("properties") or {})
         version = catalog._parse_metadata_version(before) + 1  # noqa: SLF001 - as pyiceberg numbers metadata files
         location = provider.new_table_metadata_file_location(version)
@@ -145,9 +149,11 @@ def _require(document: dict[str, Any], requirements: Sequence[TableRequirement])
                 raise CommitFailedException(f"{requirement.ref} is at {found}, and not at {requirement.snapshot_id}")
 
 
-def _changes(document: dict[str, Any], updates: Sequence[TableUpdate], before: str) -> dict[str, Any]:
+def _changes(
+    document: dict[str, Any], updates: Sequence[TableUpdate], before: str, at_ms: int | None
+) -> dict[str, Any]:
     """Return the changed fields of the document (Iceberg spec, "Table Metadata Fields")."""
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000) if at_ms is None else at_ms
     snapshots, refs = list(document.get("snapshots") or ()), dict(document.get("refs") or {})
     changed: dict[str, Any] = {"last-updated-ms": max(now, document["last-updated-ms"])}
     for update in updates:
@@ -160,7 +166,7 @@ def _changes(document: dict[str, Any], updates: Sequence[TableUpdate], before: s
                 snapshots.append(from_json(snapshot.model_dump_json(by_alias=True, exclude_none=True)))
                 changed |= {
                     "last-sequence-number": snapshot.sequence_number,
-                    "last-updated-ms": max(snapshot.timestamp_ms, document["last-updated-ms"]),
+                    "last-updated-ms": max(snapshot.timestamp_ms, document["last-updated-ms"], at_ms or 0),
                 }
             case SetSnapshotRefUpdate():
                 refs[update.ref_name] = dict(_ref(update))

@@ -5,6 +5,7 @@ A SQL catalog moves the pointers of all tables in one transaction. A REST catalo
 after the other. The configuration of the catalog says whether it does.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -164,10 +165,11 @@ def _has_no_conflict(commit: Callable[[], object]) -> bool:
 def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
     """Write the new metadata of all tables, then move their pointers in one transaction."""
     written: list[tuple[TableIdentifier, StagedMetadata]] = []
+    at_ms = int(time.time() * 1000) if len(commits) > 1 else None
     with ExitStack() as stack:
         stack.callback(_delete_metadata, written)
         for commit in commits:
-            staged = stage(catalog, commit.identifier, commit.requirements, commit.updates)
+            staged = stage(catalog, commit.identifier, commit.requirements, commit.updates, at_ms=at_ms)
             written.append((commit.identifier, staged or _stage_by_pyiceberg(catalog, commit)))
         with Session(catalog.engine) as session:
             for identifier, metadata in written:

@@ -37,6 +37,8 @@ def test_all_tables_get_the_tag_at_the_instant_of_the_publication(lake: Lake, mo
     lake.materialize(*named("3"), partition_key=OTHER_DAY)
     assert during == [[{}, {}]]
     assert metadata_of(first, "release")["iceberg/release"] == DAY
+    moved = [lake.table(name).metadata.snapshot_log[-1].timestamp_ms for name in ("hours", "doubled")]
+    assert moved[0] == moved[1], "no instant lies between the tables"
     for name in ("hours", "doubled"):
         assert tags(lake, name) == {DAY: heads[name], OTHER_DAY: lake.head(name).snapshot_id}
         assert lake.table(name).metadata.refs[DAY].max_ref_age_ms == 400 * DAY_MS
