@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ import requests
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError, RESTError, UnauthorizedError
 
-from dagster_iceberg_spark import BearerToken, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
+from dagster_iceberg_spark import (
+    BearerToken,
+    IcebergPySparkIOManager,
+    IcebergSparkResource,
+    RestCatalog,
+    SqlCatalog,
+    build_release,
+)
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.serving.plan import Point, document_at
@@ -29,6 +37,7 @@ from dagster_iceberg_spark.features.serving.served_tables import ServedTables
 from dagster_iceberg_spark.table.identifier import NotationError
 
 TOKEN = "let-me-in"
+_RELEASES = 6
 
 
 class ServedLake:
@@ -85,16 +94,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
     lake.write(2, environment="pr-7")
     lake.write(4, environment="feature/x")
     lake.write(3, columns=2)
-    catalog = (
-        "--kind",
-        "sql",
-        "--uri",
-        f"sqlite:///{lake.directory}/catalog.db",
-        "--warehouse",
-        "wh",
-        "--set",
-        "name=lake",
-    )
+    with serving(lake):
+        yield lake
+
+
+@contextmanager
+def serving(lake: ServedLake) -> Iterator[None]:
+    """Serve a lake by a process of its own while the block runs."""
+    uri = f"sqlite:///{lake.directory}/catalog.db"
+    catalog = ("--kind", "sql", "--uri", uri, "--warehouse", "wh", "--set", "name=lake")
     command = [sys.executable, "-m", "dagster_iceberg_spark", "serve", *catalog, "--port", "0"]
     environment = {**os.environ, "DAGSTER_ICEBERG_TOKEN": TOKEN}
     with subprocess.Popen(
@@ -107,7 +115,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
             assert found is not None, line + server.stdout.read()
             lake.address = found[1]
             threading.Thread(target=server.stdout.read, daemon=True).start()
-            yield lake
+            yield
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(30)
@@ -229,6 +237,48 @@ def test_a_write_is_refused(lake: ServedLake, method: str, path: str) -> None:
     assert "read-only" in refused.json()["error"]["message"]
     unknown = requests.get(f"{lake.address}/v1/0000/namespaces", headers=headers, timeout=10)
     assert (unknown.status_code, "Open the catalog again" in unknown.text) == (404, True)
+
+
+@pytest.mark.full
+def test_no_client_sees_half_of_a_release(tmp_path: Path) -> None:
+    lake, values = ServedLake(tmp_path), [0]
+
+    def member(number: int) -> dg.AssetsDefinition:
+        @dg.asset(name=f"t{number}", io_manager_key="iceberg", metadata={"iceberg/publish": "release"})
+        def rows() -> pa.Table:
+            return pa.table({"v": [values[0]]})
+
+        return rows
+
+    members = [member(number) for number in range(4)]
+    release = build_release("release", members, name="rolling")
+    io_manager = IcebergPySparkIOManager(spark=IcebergSparkResource(catalog=lake.catalog), namespace="shop")
+
+    def publish() -> None:
+        values[0] += 1
+        dg.materialize([*members, release], resources={"iceberg": io_manager}, instance=lake.instance)
+
+    found, seen = dict[str, set[frozenset[int]]](), dict[str, int]()
+
+    def read(point: Callable[[], str]) -> None:
+        kind = point().partition("/")[0]
+        while values[0] < _RELEASES:
+            rows = lake.values(point())
+            found.setdefault(kind, set()).add(frozenset(value for own in rows.values() for value in own))
+            seen[kind] = len(rows)
+
+    publish()
+    points: tuple[Callable[[], str], ...] = (lambda: "release/rolling", lambda: f"at/{now()}")
+    with serving(lake):
+        readers = [threading.Thread(target=read, args=[point]) for point in points]
+        for reader in readers:
+            reader.start()
+        while values[0] < _RELEASES:
+            publish()
+        for reader in readers:
+            reader.join()
+    assert seen == {"release": 4, "at": 4}
+    assert all(len(rows) == 1 for each in found.values() for rows in each), found
 
 
 @pytest.mark.parametrize("text", ["", "release", "release/", "other/x", "at/2026-11-01"])
