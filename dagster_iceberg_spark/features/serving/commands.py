@@ -69,7 +69,7 @@ def _run(description: Any, host: str, port: int, cert: Path | None, key: Path | 
     try:
         import uvicorn
 
-        from dagster_iceberg_spark.features.serving.server import CatalogServer
+        from dagster_iceberg_spark.features.serving.rest_server import CatalogServer
     except ImportError as error:
         raise ConfigurationError.missing_package(
             "serve", str(description), package="uvicorn", install="dagster-iceberg-spark[serve]"
