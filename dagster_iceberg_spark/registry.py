@@ -61,7 +61,7 @@ _FEATURES: Final = (
     Feature("metrics"),
     Feature("mirror", commands=("mirror",), options="MirrorOptions", result_keys=("iceberg/mirror_state",)),
     Feature("pipes"),
-    Feature("releases", commands=("branches", "env", "undo"), findings="release_asset.check_releases"),
+    Feature("releases", commands=("branches", "diff", "env", "undo"), findings="release_asset.check_releases"),
     Feature("remote_sessions"),
     Feature("serving", commands=("serve",)),
     Feature("testing", commands=("test",)),

@@ -1,7 +1,7 @@
-"""The commands `branches`, `env` and `undo`."""
+"""The commands `branches`, `diff`, `env` and `undo`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from dagster_iceberg_spark.cli.terminal import minute, print_table, say
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.features.releases.environments import StagedBranch
+    from dagster_iceberg_spark.features.releases.plan.branch_diff import TableDiff
     from dagster_iceberg_spark.features.releases.undo import Undo
     from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -51,6 +52,14 @@ def _row_of(branch: "StagedBranch", *, is_dropped: bool) -> tuple[str, ...]:
     return (*(value or "" for value in values), branch.run_id or "", "dropped" if is_dropped else "")
 
 
+def _diff_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a comparison."""
+    as_markdown = click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+    keys = click.option("--keys", "by_key", is_flag=True, help="Read the changed files and compare their rows by key.")
+    return keys(as_json(as_markdown(command)))
+
+
 @click.group()
 def env() -> None:
     """Environments: branches of the tables that hold what a deployment writes, apart from production."""
@@ -76,16 +85,42 @@ def env_list(*, as_json: bool, **options: Any) -> None:
 @env.command("diff")
 @click.argument("name")
 @location_options
-@click.option("--keys", "by_key", is_flag=True, help="Read the changed files and compare their rows by key.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
+@_diff_options
 def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **options: Any) -> None:
     """Show what an environment changes: rows in the files that it adds and removes, by table and partition."""
     from dagster_iceberg_spark.features.releases.environments import environment_diff
-    from dagster_iceberg_spark.features.releases.plan.branch_diff import markdown
 
     with usage_errors():
         found = in_locations(options, partial(environment_diff, name=name, by_key=by_key))
+    _show(found, as_json=as_json, as_markdown=as_markdown)
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@location_options
+@_diff_options
+def diff(*, before: str, after: str, by_key: bool, as_json: bool, as_markdown: bool, **options: Any) -> None:
+    """Show what differs between two points: rows in the files that are added and removed, by table and partition.
+
+    A point is release/NAME, env/NAME, run/ID or at/INSTANT.
+
+    \b
+    Examples:
+      dagster-iceberg-spark diff release/2026-10 release/2026-11
+      dagster-iceberg-spark diff at/2026-11-01T00:00Z release/2026-11 --keys
+    """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.features.releases.environments import points_diff
+
+    with usage_errors():
+        found = in_locations(options, partial(points_diff, before=before, after=after, by_key=by_key))
+    _show(found, as_json=as_json, as_markdown=as_markdown)
+
+
+def _show(found: "list[TableDiff]", *, as_json: bool, as_markdown: bool) -> None:
+    """Print what differs in tables."""
+    from dagster_iceberg_spark.features.releases.plan.branch_diff import markdown
+
     if as_json:
         click.echo(json.dumps([diff.document() for diff in found], indent=2))
         return

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.catalog.publication import Release, publish
-from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     KeyChanges,
     TableDiff,
@@ -27,13 +27,14 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     refuse_expired_start,
     refuse_rolled_back,
 )
+from dagster_iceberg_spark.features.serving.plan import Point, snapshots_at
 from dagster_iceberg_spark.plan.publication.branch import Environment, branch_start, is_environment_branch
 from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, rows_of_scope
 from dagster_iceberg_spark.plan.read.read_options import ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
 from dagster_iceberg_spark.plan.write.write_request import Staging, is_staged_branch
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
@@ -89,11 +90,14 @@ class _Table:
         return EnvironmentBranch(self.branch, self.state.identifier, len(own), own[-1].committed_at if own else None)
 
     def diff(self, *, by_key: bool) -> TableDiff:
-        own, catalog, identifier = self.own, self.io_manager.spark.catalog_description, self.state.identifier
+        own = self.own
         if not own:
-            return TableDiff(identifier)
+            return TableDiff(self.state.identifier)
         refuse_expired_start(self.state, self.branch)
-        before, after = branch_start(self.state, self.branch), own[-1].snapshot_id
+        return self.diff_between(branch_start(self.state, self.branch), own[-1].snapshot_id, by_key=by_key)
+
+    def diff_between(self, before: int | None, after: int, *, by_key: bool) -> TableDiff:
+        catalog, identifier = self.io_manager.spark.catalog_description, self.state.identifier
         files = differing_files(catalog, identifier, before, after)
         names = sorted({file.partition for file in (*files.added, *files.removed)})
         partitions = {name: (_rows_in(files.added, name), _rows_in(files.removed, name)) for name in names}
@@ -148,6 +152,32 @@ def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = F
     """
     with _tables(definitions, name) as tables:
         return [table.diff(by_key=by_key) for table in tables]
+
+
+def points_diff(definitions: dg.Definitions, before: str, after: str, *, by_key: bool = False) -> list[TableDiff]:
+    """Return what differs between two points in each table that the second one has.
+
+    Args:
+        definitions: The code location.
+        before: A point, such as `release/2026-10`.
+        after: Another one.
+        by_key: Whether rows are read and compared, as for `environment_diff`.
+    """
+    with stored_tables(definitions, action="compare") as tables:
+        states = {table.state.identifier: table.state for table in tables}
+        try:
+            old, new = (snapshots_at(Point.parse(point), states, action="compare") for point in (before, after))
+        except NotationError as error:
+            raise ConfigurationError.refusing(
+                "compare", "points", expected=error.expected, found=error.found
+            ) from error
+        return [
+            _Table(table.io_manager, table.spec, table.state, MAIN_BRANCH).diff_between(
+                old.get(table.state.identifier), new[table.state.identifier], by_key=by_key
+            )
+            for table in tables
+            if table.state.identifier in new
+        ]
 
 
 @dataclass(frozen=True, slots=True)

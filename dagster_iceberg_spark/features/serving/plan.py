@@ -23,6 +23,9 @@ POINT_KINDS: Final[tuple[str, ...]] = get_args(PointKind)
 _EXAMPLES: Final = "release/2026-11, env/pr-7, run/<id>, at/2026-11-01T00:00Z"
 
 
+_MOST_NAMES: Final = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A point of a lake: a release, an environment, what a run saw, or an instant. A release is a tag of its name."""
@@ -65,8 +68,24 @@ class Point:
         return found
 
 
-def snapshots_at(point: Point, states: Mapping[TableIdentifier, TableState]) -> dict[TableIdentifier, int]:
-    """Return the snapshot of each table that a point has: of none, if there is no such point."""
+def snapshots_at(
+    point: Point, states: Mapping[TableIdentifier, TableState], *, action: str
+) -> dict[TableIdentifier, int]:
+    """Return the snapshot of each table that a point has.
+
+    Raises:
+        UpstreamMissingError: No table has the point. The message names the action, and lists some points that exist.
+    """
+    found = _snapshots_at(point, states)
+    if not found:
+        known = ", ".join(known_points(point.kind, states.values())[-_MOST_NAMES:]) or "none"
+        raise UpstreamMissingError.refusing(
+            action, str(point), expected="a table that has this point", found=f"none; {point.kind}: {known}"
+        )
+    return found
+
+
+def _snapshots_at(point: Point, states: Mapping[TableIdentifier, TableState]) -> dict[TableIdentifier, int]:
     if point.kind == "run":
         return _seen_by_run(point.name, states)
     if point.kind == "env" and not any(Environment(point.name).branch in state.refs for state in states.values()):

@@ -9,13 +9,12 @@ from typing import Any, Final
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import TableDocument, pointer_of, table_document
 from dagster_iceberg_spark.catalog.tables import tables_of
-from dagster_iceberg_spark.errors import CommitConflictError, NotAnIcebergTableError, UpstreamMissingError
-from dagster_iceberg_spark.features.serving.plan import Point, document_at, known_points, resolution_id, snapshots_at
+from dagster_iceberg_spark.errors import CommitConflictError, NotAnIcebergTableError
+from dagster_iceberg_spark.features.serving.plan import Point, document_at, resolution_id, snapshots_at
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _MOST_RESOLUTIONS: Final = 256
 _MOST_DOCUMENTS: Final = 1_024
-_MOST_NAMES: Final = 20
 _ATTEMPTS: Final = 5
 
 
@@ -57,16 +56,7 @@ class ServedTables:
         """
         documents = self._all_documents()
         states = {identifier: found.state for identifier, found in documents.items()}
-        snapshots = snapshots_at(point, states)
-        if not snapshots:
-            known = known_points(point.kind, states.values())
-            listed = ", ".join(known[-_MOST_NAMES:]) or "none"
-            raise UpstreamMissingError.refusing(
-                "serve",
-                str(point),
-                expected=f"a table of the {self.description} with this point",
-                found=f"none; {point.kind}: {listed}",
-            )
+        snapshots = snapshots_at(point, states, action="serve")
         found = Resolution(resolution_id(point, snapshots), point, snapshots)
         with self._lock:
             self._resolutions[found.id] = found

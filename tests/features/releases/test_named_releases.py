@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import HadoopCatalog, build_release
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
+from dagster_iceberg_spark.features.releases.environments import points_diff
+from dagster_iceberg_spark.features.releases.plan.branch_diff import KeyChanges
 from tests.features.releases.test_releases import DAY, OTHER_DAY, before_release, doubled, hours, released, seen
 from tests.lakes import Lake, annotation_of, error_of, metadata_of, open_lake
 
@@ -86,6 +88,29 @@ def test_an_engine_tags_where_pyiceberg_cannot_commit(tmp_path_factory: pytest.T
         assert metadata_of(result, "release")["iceberg/atomic"] is False
         for name in ("hours", "doubled"):
             assert tags(lake, name) == {"weekly": lake.head(name).snapshot_id}
+
+
+@pytest.mark.spark
+def test_two_releases_are_compared(lake: Lake) -> None:
+    for value, day in (("1", DAY), ("3", OTHER_DAY), ("5", DAY)):
+        lake.materialize(*named(value, name=f"r{value}"), partition_key=day)
+    definitions = dg.Definitions(named(), resources=lake.resources)
+
+    def between(before: str, after: str, **options: Any) -> dict[str, Any]:
+        return {str(diff.table): diff for diff in points_diff(definitions, before, after, **options)}
+
+    added = between("release/r1", "release/r3")
+    assert {table: (diff.added_rows, diff.removed_rows) for table, diff in added.items()} == {
+        "db.doubled": (24, 0),
+        "db.hours": (24, 0),
+    }
+    changed = between("release/r3", "release/r5", by_key=True)["db.hours"]
+    assert (changed.added_rows, changed.removed_rows) == (24, 24)
+    assert changed.keys == KeyChanges(added=24, removed=24)
+    assert between("release/r5", "release/r5")["db.hours"].added_rows == 0
+    for point, message in (("release/x", "release: r1, r3, r5"), ("nothing", "such as release/2026-11")):
+        with pytest.raises(IcebergSparkError, match=message):
+            points_diff(definitions, "release/r1", point)
 
 
 @pytest.mark.parametrize(
