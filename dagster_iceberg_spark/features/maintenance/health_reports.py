@@ -133,6 +133,7 @@ def table_files(description: CatalogDescription, identifier: TableIdentifier) ->
             partitions=_group(table, entries_in(table, manifests, _describe)),
             manifests=tuple(manifest.manifest_length for manifest in manifests),
             metadata_bytes=len(table.io.new_input(table.metadata_location)) if table.metadata_location else None,
+            statistics=frozenset(item.snapshot_id for item in table.metadata.statistics),
         )
 
 

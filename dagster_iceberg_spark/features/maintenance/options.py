@@ -32,6 +32,8 @@ class MaintenancePolicy:
         settle: How long to wait after the time window of a partition has ended before the partition is compacted.
         zorder_by: Columns by whose z-order compaction clusters rows. Default: the table's sort order.
         min_manifests: Rewrite the manifests of a table that has at least this many, if they are small on average.
+        statistics: Whether to compute statistics of columns and partitions, by which engines plan joins, once rows have
+            changed. This reads all rows.
         min_snapshots: Expire snapshots of a table that has at least this many.
         older_than: Expire snapshots that are older, unless they are needed.
         retain_last: Keep this many snapshots of each branch, whatever their age.
@@ -58,6 +60,7 @@ class MaintenancePolicy:
     settle: dt.timedelta = _DAY
     zorder_by: tuple[str, ...] = ()
     min_manifests: int = 20
+    statistics: bool = False
     min_snapshots: int = 20
     older_than: dt.timedelta = 7 * _DAY
     retain_last: int = 10

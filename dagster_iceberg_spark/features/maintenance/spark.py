@@ -18,6 +18,7 @@ from dagster_iceberg_spark.catalog.description import HDFS_SCHEMES
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.features.maintenance.plan.actions import (
     Compact,
+    ComputeStatistics,
     ExpireSnapshots,
     Procedure,
     RemoveOrphans,
@@ -109,6 +110,9 @@ def perform(session: IcebergSession, state: TableState, action: Procedure, *, ru
                 return _call(session, state, "rewrite_position_delete_files", options=options)
             case RewriteManifests():
                 return _call(session, state, "rewrite_manifests")
+            case ComputeStatistics(has_partitions):
+                done = _call(session, state, "compute_table_stats")
+                return {**done, **(_call(session, state, "compute_partition_stats") if has_partitions else {})}
             case ExpireSnapshots():
                 return _expire(session, state, action)
             case RemoveOrphans():
@@ -137,9 +141,8 @@ def _expire(session: IcebergSession, state: TableState, action: ExpireSnapshots)
 
 
 def _call(session: IcebergSession, state: TableState, procedure: str, **arguments: str) -> Mapping[str, Any]:
-    [row] = session.spark.sql(sql.call(session.catalog.name, procedure, state.identifier, **arguments)).collect()
-    found: Mapping[str, Any] = row.asDict()
-    return found
+    rows = session.spark.sql(sql.call(session.catalog.name, procedure, state.identifier, **arguments)).collect()
+    return rows[0].asDict() if rows else {}
 
 
 def _arguments_of_compaction(state: TableState, action: Compact) -> dict[str, str]:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks
 from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.features.maintenance import spark as maintenance
+from dagster_iceberg_spark.features.maintenance.health_reports import table_files
 from dagster_iceberg_spark.features.maintenance.plan.actions import ExpireSnapshots
 from dagster_iceberg_spark.features.maintenance.readers import Readers
 from dagster_iceberg_spark.features.maintenance.table_maintenance import (
@@ -81,6 +82,31 @@ def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> 
     assert len(lake.arrow("events")) == 6 * 24
     count(lake)
     assert lake.rows("counts", "rows") == [72, 72]
+
+
+def test_statistics_are_computed_once_rows_have_changed(lake: Lake) -> None:
+    policy = replace(AT_ONCE, statistics=True)
+
+    def computed() -> list[str]:
+        found = maintain(lake, events(), policy=policy)["events"]
+        actions = done(found) if "iceberg/done" in found else {}
+        return [action for action in actions if action.startswith("compute the statistics")]
+
+    def described() -> list[int]:
+        return [item.snapshot_id for item in lake.table("events").metadata.statistics]
+
+    for day in ("2013-01-01", "2013-01-02"):
+        lake.materialize(events(partition_by=["day(ts)"]), partition_key=day)
+    assert computed() == ["compute the statistics of columns and partitions"]
+    assert described() == [lake.head("events").snapshot_id]
+    assert lake.table("events").metadata.partition_statistics
+    assert computed() == [], "no row has changed"
+    lake.materialize(events(partition_by=["day(ts)"]), partition_key="2013-01-03")
+    assert len(computed()) == 1
+    assert lake.head("events").snapshot_id in described()
+    description = lake.spark.catalog_description
+    files = table_files(description, TableIdentifier(("db",), "events"))
+    assert lake.head("events").snapshot_id in files.statistics
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from dagster_iceberg_spark.features.maintenance.plan.health import (
     compactable_partitions,
     milliseconds,
     needs_new_manifests,
+    needs_statistics,
     readable_bytes,
     target_bytes,
     with_noun,
@@ -114,6 +115,18 @@ class RewriteManifests:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeStatistics:
+    """Compute statistics of columns, and of partitions if there are any."""
+
+    has_partitions: bool
+
+    name: ClassVar = "compute the statistics of"
+
+    def __str__(self) -> str:
+        return f"compute the statistics of columns{' and partitions' if self.has_partitions else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireSnapshots:
     """Expire snapshots, and delete the files that no other snapshot has."""
 
@@ -144,7 +157,8 @@ class RemoveOrphans:
         return "look for files that belong to no snapshot"
 
 
-Procedure: TypeAlias = Compact | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans
+Rewrite: TypeAlias = Compact | RewritePositionDeletes | RewriteManifests | ComputeStatistics
+Procedure: TypeAlias = Rewrite | ExpireSnapshots | RemoveOrphans
 """An action that Iceberg's procedures do."""
 Action: TypeAlias = DeleteRows | Procedure
 
@@ -284,9 +298,7 @@ def plan_maintenance(
     return MaintenancePlan(state.identifier, tuple(actions), pins, tuple(kept), tuple(notes))
 
 
-def _rewrites(
-    state: TableState, files: TableFiles, policy: MaintenancePolicy, now: dt.datetime
-) -> Iterator[Compact | RewritePositionDeletes | RewriteManifests]:
+def _rewrites(state: TableState, files: TableFiles, policy: MaintenancePolicy, now: dt.datetime) -> Iterator[Rewrite]:
     compactable = compactable_partitions(state, files, policy, now) if policy.compact else ()
     if compactable:
         yield _compaction(state, compactable, policy)
@@ -296,6 +308,8 @@ def _rewrites(
         yield RewritePositionDeletes(sum(many), policy.min_input_files)
     if needs_new_manifests(state, files, policy):
         yield RewriteManifests(len(files.manifests))
+    if policy.statistics and needs_statistics(state, files):
+        yield ComputeStatistics(bool(state.spec.live_fields))
 
 
 def _needs_fewer_deletes(state: TableState, partition: PartitionFiles, policy: MaintenancePolicy) -> bool:

@@ -64,11 +64,13 @@ class TableFiles:
         partitions: The data and delete files by partition.
         manifests: The sizes of the manifests, in bytes.
         metadata_bytes: The size of the metadata file, in bytes, or None if it is unknown.
+        statistics: The snapshots that a file of statistics describes (Iceberg spec, "Table Statistics").
     """
 
     partitions: tuple[PartitionFiles, ...] = ()
     manifests: tuple[int, ...] = ()
     metadata_bytes: int | None = None
+    statistics: frozenset[int] = frozenset()
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -127,6 +129,7 @@ class TableHealth:
         expiry: What an expiry by the policy would remove. Snapshots that are needed may be among them.
         refs: The branches and tags besides `main`.
         maintained_at: When the package maintained the table last.
+        statistics_at: When the newest snapshot with statistics was committed.
         needs: The work that the table needs, in words. Empty for a healthy table.
     """
 
@@ -140,6 +143,7 @@ class TableHealth:
     expiry: Expiry
     refs: tuple[RefHealth, ...]
     maintained_at: dt.datetime | None
+    statistics_at: dt.datetime | None
     needs: tuple[str, ...]
 
     @property
@@ -176,6 +180,7 @@ class TableHealth:
             "target_file_bytes": self.target_bytes,
             "oldest_snapshot": _text(self.oldest_snapshot),
             "maintained_at": _text(self.maintained_at),
+            "statistics_at": _text(self.statistics_at),
             "compact": [item.partition for item in self.compactable],
             "refs": [
                 {"name": ref.name, "kind": ref.kind, "snapshots": ref.snapshots, "bytes": ref.bytes}
@@ -210,8 +215,21 @@ def table_health(state: TableState, files: TableFiles, policy: MaintenancePolicy
         expiry=expiry,
         refs=tuple(_refs(state, expiry, policy, now)),
         maintained_at=dt.datetime.fromisoformat(maintained) if maintained else None,
+        statistics_at=next(
+            (item.committed_at for item in state.ancestors(MAIN_BRANCH) if item.snapshot_id in files.statistics), None
+        ),
         needs=tuple(_needs(state, files, policy, compactable, expiry)),
     )
+
+
+def needs_statistics(state: TableState, files: TableFiles) -> bool:
+    """Return whether rows have changed since the newest statistics, or there are none. Compaction changes no row."""
+    for snapshot in state.ancestors(MAIN_BRANCH):
+        if snapshot.snapshot_id in files.statistics:
+            return False
+        if not snapshot.is_compaction:
+            return True
+    return True
 
 
 def target_bytes(state: TableState, policy: MaintenancePolicy) -> int:
