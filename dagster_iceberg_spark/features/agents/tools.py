@@ -10,7 +10,7 @@ import click
 Permission: TypeAlias = Literal["rows", "writes", "changes"]
 PERMISSIONS: Final[Mapping[Permission, str]] = {
     "rows": "tools that return rows of tables",
-    "writes": "tools that write: a check's own table, or branches that no other process reads",
+    "writes": "tools that write a check's own table or branches that no other process reads, or run another revision",
     "changes": "tools that apply a plan to tables: an undo, a promotion, maintenance",
 }
 
@@ -136,12 +136,13 @@ TOOLS: Final = (
     Tool(("tables",), ("names",)),
     Tool(("history",), ("table", "limit")),
     Tool(("impact",), ("snapshot",), required=("snapshot",)),
-    Tool(("impact",), ("change",), title="impact_of_change", required=("change",)),
+    Tool(("impact",), ("change",), needs="writes", title="impact_of_change", required=("change",)),
     Tool(("health",), ("tables",)),
     Tool(("contract", "check")),
     Tool(("branches",)),
     Tool(("env", "list")),
     Tool(("env", "diff"), ("name", "by_key")),
+    Tool(("diff",), ("before", "after", "by_key")),
     Tool(("why",), ("table", "where", "is_deep", "limit"), needs="rows"),
     Tool(("check",), ("namespace",), needs="writes"),
     Tool(("replay",), ("run_id", "assets"), fixed=("--compare",), needs="writes", required=("run_id",)),
