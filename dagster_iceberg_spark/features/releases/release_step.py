@@ -16,6 +16,7 @@ from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of, runs_
 from dagster_iceberg_spark.assets.read_log import StepInput, snapshots_read
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.publication import Release, publish
 from dagster_iceberg_spark.errors import (
@@ -188,6 +189,16 @@ class _StagedAsset:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _TaggedTable:
+    """A table of the release that the run has not staged, with the head of its `main`, which gets the tag."""
+
+    io_manager: TableIOManager
+    identifier: TableIdentifier
+    head: int
+    by_engine: bool
+
+
 @dataclass(frozen=True)
 class ReleaseStep:
     """A step that publishes. `checks` has more blocking checks than Dagster knows of, `naming` the name's template."""
@@ -211,7 +222,8 @@ class ReleaseStep:
             asset.definition.name: found for asset in staged if (found := asset.snapshot_in_target()) is not None
         }
         left = [asset for asset in staged if asset.definition.name not in published]
-        checks, others = self._blocking_checks(), self._others(staged) if self._tag is not None else {}
+        checks, tag = self._blocking_checks(), self._tag
+        others = [] if tag is None else self._others(staged, tag, is_resumed=bool(published))
         try:
             self._refuse_unaudited(left, checks)
             release = publish(
@@ -223,14 +235,16 @@ class ReleaseStep:
                     for asset in staged
                     if asset not in left
                 },
-                tagged=[(table, self._tag) for table in others] if self._tag is not None else (),
+                tagged=[(item.identifier, tag) for item in others if tag is not None and not item.by_engine],
                 report=self.context.log.info,
             )
         except IcebergSparkError as error:
             if isinstance(error, CommitConflictError | UnauditedReleaseError | UpstreamMissingError):
                 _drop_rejected(left)
             raise
-        self._tag_by_engine(others)
+        for item in others:
+            if tag is not None and item.by_engine:
+                set_tag(item.io_manager, item.identifier, tag.at(item.head))
         return self._result(staged, published, release, seconds=time.monotonic() - began)
 
     @cached_property
@@ -248,24 +262,23 @@ class ReleaseStep:
         partition = f"{keys[0]}..{keys[-1]}" if len(keys) > 1 else "".join(keys)
         return replace(self.naming, name=template.format(partition=partition))
 
-    def _others(self, staged: Sequence[_StagedAsset]) -> dict[TableIdentifier, TableIOManager]:
-        """Return the tables of the release that exist and that this run has not staged."""
-        known, found = {asset.definition.name for asset in staged}, dict[TableIdentifier, TableIOManager]()
-        for definition in self.definitions:
-            if definition.name not in known:
-                io_manager = self._io_manager(definition)
-                identifier = io_manager.definition_of(definition.spec).request.identifier
-                if look(io_manager.spark.catalog_description, identifier) is not None:
-                    found[identifier] = io_manager
-        return found
+    def _others(self, staged: Sequence[_StagedAsset], tag: ReleaseTag, *, is_resumed: bool) -> list[_TaggedTable]:
+        """Return the other tables of the release that get its tag.
 
-    def _tag_by_engine(self, others: Mapping[TableIdentifier, TableIOManager]) -> None:
-        """Tag the other tables that only an engine can commit to."""
-        for identifier, io_manager in others.items():
-            state = look(io_manager.spark.catalog_description, identifier)
+        If an earlier attempt has published some tables, those with the tag have it from this attempt.
+        """
+        known, found = {asset.definition.name for asset in staged}, list[_TaggedTable]()
+        for definition in self.definitions:
+            if definition.name in known:
+                continue
+            io_manager = self._io_manager(definition)
+            catalog = io_manager.spark.catalog_description
+            state = look(catalog, io_manager.definition_of(definition.spec).request.identifier)
             head = None if state is None else state.refs.get(MAIN_BRANCH)
-            if self._tag is not None and state is not None and head is not None and self._tag.name not in state.refs:
-                set_tag(io_manager, identifier, self._tag.at(head))
+            if state is not None and head is not None and not (is_resumed and tag.name in state.refs):
+                by_engine = not can_commit(catalog, state.format_version)
+                found.append(_TaggedTable(io_manager, state.identifier, head, by_engine=by_engine))
+        return found
 
     def _result(
         self,

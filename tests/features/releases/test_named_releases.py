@@ -3,6 +3,7 @@
 docs/releases.md: A name
 """
 
+import sys
 from typing import Any
 
 import dagster as dg
@@ -13,8 +14,9 @@ from dagster_iceberg_spark import HadoopCatalog, build_release
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
 from dagster_iceberg_spark.features.releases.environments import points_diff
 from dagster_iceberg_spark.features.releases.plan.branch_diff import KeyChanges
+from dagster_iceberg_spark.features.releases.release_step import ReleaseStep
 from tests.features.releases.test_releases import DAY, OTHER_DAY, before_release, doubled, hours, released, seen
-from tests.lakes import Lake, annotation_of, error_of, metadata_of, open_lake
+from tests.lakes import Lake, annotation_of, error_of, metadata_of, open_lake, resuming
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -75,6 +77,22 @@ def test_a_writer_that_moves_another_table_delays_the_release(lake: Lake, monkey
     lake.materialize(*assets, selection=[assets[1], assets[2]], partition_key=DAY)
     assert tags(lake, "hours") == {"weekly": lake.head("hours").snapshot_id}
     assert seen(lake)[0] == []
+
+
+@pytest.mark.spark
+def test_a_release_that_is_resumed_after_its_commit_leaves_the_tags(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.materialize(*named(name="weekly"), partition_key=DAY)
+    assets = named("3", name="weekly")
+    with monkeypatch.context() as patched:
+        patched.setattr(ReleaseStep, "_result", lambda *_, **__: sys.exit("died"))
+        run = lake.materialize(*assets, selection=[assets[1], assets[2]], partition_key=DAY, raise_on_error=False)
+    before = {name: tags(lake, name) for name in ("hours", "doubled")}
+    lake.materialize(hours("9", **{"iceberg/publish": "step"}), partition_key=DAY)
+    again = lake.materialize(*assets, selection=[assets[2]], partition_key=DAY, tags=resuming(run.run_id))
+    assert again.success
+    assert {name: tags(lake, name) for name in ("hours", "doubled")} == before
 
 
 @pytest.mark.spark
