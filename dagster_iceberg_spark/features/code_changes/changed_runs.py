@@ -53,7 +53,7 @@ def replay_changed(
         with checked_out(span.root, span.before) as old, checked_out(span.root, span.after) as new:
             for run_id, keys in by_run.items():
                 report(f"Replaying {', '.join(keys)} of run {run_id}, with the old code and with the new.")
-                before, after = (_replay(side, run_id, keys, options) for side in (old, new))
+                before, after = (replay(side, run_id, keys, options) for side in (old, new))
                 replayed += [ReplayedAsset.of(key, run_id, before, after) for key in keys]
         never = [key for key in changed if not any(key in keys for keys in by_run.values())]
         return ChangedRuns(
@@ -73,7 +73,7 @@ def _last_runs(table: StoredAssetTable | None, count: int) -> list[str]:
     return list(found)
 
 
-def _replay(side: Checkout, run_id: str, keys: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any] | str:
+def replay(side: Checkout, run_id: str, keys: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any] | str:
     """Return what a replay prints for each asset, or why it has failed."""
     own = [f"--run={run_id}", *(f"--asset={key}" for key in keys), "--compare", "--json"]
     done = side.run(["-m", "dagster_iceberg_spark", "replay", *own, *side.arguments(options)])

@@ -3,7 +3,6 @@
 docs/reviewing.md: In a pull request; What does the new code make of the same inputs?
 """
 
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dagster_iceberg_spark.features.code_changes.changed_runs import replay
+from dagster_iceberg_spark.features.code_changes.revisions import Checkout
 from tests.features.code_changes.test_asset_code import git
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reviewing.md").read_text(encoding="utf-8")
@@ -59,13 +60,14 @@ CHANGES = {
     "src/shop/defs/assets.py": ('F.rand().alias("r")', 'F.rand().alias("r"), F.lit(1).alias("one")'),
 }
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(600)]
-
 
 def run(command: list[str], directory: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.timeout(900)
 def test_the_workflow_of_the_page_reports_what_a_pull_request_changes(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -116,9 +118,30 @@ def test_the_workflow_of_the_page_reports_what_a_pull_request_changes(tmp_path: 
     assert "do not show what to rebuild of drawn" in rebuild
     assert git(tmp_path, "status", "--short") == ""
 
-    command = ["dagster-iceberg-spark", "replay", "--changed", "main", "--json"]
-    (tmp_path / "src/shop/rates.py").write_text("VAT = 0.19\n\ndef with_tax(cents):\n    return missing\n")
-    done = run(command, tmp_path, environment)
-    replayed = {item["asset"]: item for item in json.loads(done.stdout)["replayed"]}
-    assert replayed["taxes"]["outcome"] == "not replayed"
-    assert "'missing' is not defined" in replayed["taxes"]["words"]
+
+@pytest.mark.parametrize(
+    ("code", "printed", "expected"),
+    [
+        (0, '[{"asset": "a", "is_same": true}]', {"a": {"asset": "a", "is_same": True}}),
+        (1, '[{"asset": "a"}]', {"a": {"asset": "a"}}),
+        (2, "", "Cannot replay the step a: expected a step that succeeds, found none."),
+        (1, "no JSON", "Cannot replay the step a: expected a step that succeeds, found none."),
+    ],
+)
+def test_why_a_replay_has_failed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, printed: str, expected: Any
+) -> None:
+    said = "Usage: replay\n\nError: Cannot replay the step a: expected a step that succeeds, found none.\n"
+    commands = list[Any]()
+
+    def run(_: Checkout, arguments: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(arguments)
+        return subprocess.CompletedProcess(arguments, code, printed, said)
+
+    monkeypatch.setattr(Checkout, "run", run)
+    options = {"module": "shop", "attribute": None, "workspace": (), "python_file": None, "working_directory": tmp_path}
+    assert replay(Checkout(tmp_path, tmp_path), "r1", ["a"], options) == expected
+    assert commands[0][2:] == [
+        *("replay", "--run=r1", "--asset=a", "--compare", "--json", "--module=shop"),
+        f"--working-directory={tmp_path}",
+    ]
