@@ -17,7 +17,6 @@ from dagster_iceberg_spark.cli.locations import (
     usage_errors,
 )
 from dagster_iceberg_spark.cli.terminal import print_table, say
-from dagster_iceberg_spark.features.lineage.commands import lakes_of, short_id
 
 _SNAPSHOT: Final = "@"
 """Stands between a table and a snapshot."""
@@ -49,6 +48,8 @@ def impact(*, snapshot: str | None, change: str | None, as_json: bool, **options
       dagster-iceberg-spark impact nyc.flights@6700450230530213017 -w workspace.yaml --json
       dagster-iceberg-spark impact --change main...HEAD -m my_project.definitions
     """  # noqa: D301 - click needs the character \b
+    # The commands are listed also where the feature `lineage` does not exist.
+    from dagster_iceberg_spark.features.lineage.commands import lakes_of, short_id
     from dagster_iceberg_spark.features.lineage.lineage_catalogs import snapshot_of, table_named
 
     if (snapshot is None) == (change is None):

@@ -43,10 +43,9 @@ _RELEASES = 6
 class ServedLake:
     """Tables that Arrow writes, and a server of them."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, instance: dg.DagsterInstance) -> None:
+        self.directory, self.instance = directory, instance
         self.catalog = SqlCatalog(name="lake", uri=f"sqlite:///{directory}/catalog.db", warehouse=f"{directory}/wh")
-        self.instance = dg.DagsterInstance.ephemeral()
         self.runs: list[str] = []
         self.address = ""
 
@@ -88,14 +87,21 @@ def now() -> str:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
     """Two runs, a release of the first, an environment, and the server of a process of its own."""
-    lake = ServedLake(tmp_path_factory.mktemp("lake"))
-    lake.write(1)
-    lake.tag("2026-11")
-    lake.write(2, environment="pr-7")
-    lake.write(4, environment="feature/x")
-    lake.write(3, columns=2)
-    with serving(lake):
-        yield lake
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = ServedLake(tmp_path_factory.mktemp("lake"), instance)
+        lake.write(1)
+        lake.tag("2026-11")
+        lake.write(2, environment="pr-7")
+        lake.write(4, environment="feature/x")
+        lake.write(3, columns=2)
+        with serving(lake):
+            yield lake
+
+
+@pytest.fixture
+def made_instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 @contextmanager
@@ -240,8 +246,8 @@ def test_a_write_is_refused(lake: ServedLake, method: str, path: str) -> None:
 
 
 @pytest.mark.full
-def test_no_client_sees_half_of_a_release(tmp_path: Path) -> None:
-    lake, values = ServedLake(tmp_path), [0]
+def test_no_client_sees_half_of_a_release(tmp_path: Path, made_instance: dg.DagsterInstance) -> None:
+    lake, values = ServedLake(tmp_path, made_instance), [0]
 
     def member(number: int) -> dg.AssetsDefinition:
         @dg.asset(name=f"t{number}", io_manager_key="iceberg", metadata={"iceberg/publish": "release"})
