@@ -1,6 +1,6 @@
 """Moves, creates and drops branches of the tables of assets, without a session where pyiceberg can."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -13,7 +13,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch, SetTag
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch, SetProperties, TagUpdate
 
 
 def report_moved(
@@ -83,15 +83,17 @@ def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> 
     if not fast_forward(io_manager.spark.iceberg_session, state, rows):
         return False
     if rows.staging.tag is not None:
-        set_tag(io_manager, state.identifier, rows.staging.tag.at(state.refs[rows.staging.branch]))
+        change_tags(io_manager, state.identifier, [rows.staging.tag.at(state.refs[rows.staging.branch])])
     return True
 
 
-def set_tag(io_manager: TableIOManager, identifier: TableIdentifier, tag: SetTag) -> None:
-    """Set a tag. A session is started only if pyiceberg cannot commit to the table."""
-    from dagster_iceberg_spark.catalog.branches import change_tags
+def change_tags(
+    io_manager: TableIOManager, identifier: TableIdentifier, changes: Sequence[TagUpdate | SetProperties]
+) -> None:
+    """Set and drop tags, and set properties. A session is started only if pyiceberg cannot commit to the table."""
+    from dagster_iceberg_spark.catalog import branches
 
-    if not change_tags(io_manager.spark.catalog_description, identifier, [tag]):
+    if not branches.change_tags(io_manager.spark.catalog_description, identifier, changes):
         from dagster_iceberg_spark.spark import tables
 
-        tables.change_tags(io_manager.spark.iceberg_session, identifier, [tag])
+        tables.change_tags(io_manager.spark.iceberg_session, identifier, changes)

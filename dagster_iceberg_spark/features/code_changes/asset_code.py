@@ -4,7 +4,6 @@ A process of its own loads the code of a revision: `python -m` with the options 
 """
 
 import ast
-import hashlib
 import inspect
 import json
 import sys
@@ -23,11 +22,11 @@ from dagster_iceberg_spark.assets.dagster_private.graph import functions_in
 from dagster_iceberg_spark.cli.locations import definitions_of, location_options, usage_errors
 from dagster_iceberg_spark.features.code_changes.plan.code_state import AssetCode
 from dagster_iceberg_spark.features.components.sql_assets import SqlModel, SqlPartition, model_of
+from dagster_iceberg_spark.features.lineage.plan.column_origins import digest_of
 from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA
 
 _OWN_PACKAGE: Final = str(__package__).partition(".")[0]
-_DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CONSTANTS: Final = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, type(None))
 
 
@@ -42,7 +41,8 @@ def assets_in(definitions: dg.Definitions, root: Path) -> Iterator[AssetCode]:
         if not assets.is_executable:
             continue
         model = model_of(assets)
-        code = _digest_of([model.file.template]) if model else _digest_of(_sources(functions_in(assets.node_def), root))
+        texts = [model.file.template] if model else _sources(functions_in(assets.node_def), root)
+        code = digest_of(*texts)
         for spec in assets.specs:
             yield AssetCode(
                 "/".join(spec.key.path),
@@ -154,10 +154,6 @@ def _is_within(item: Any, root: Path) -> bool:
     module = getattr(item, "__module__", None) or item.__name__
     is_own = module.partition(".")[0] == _OWN_PACKAGE
     return path.is_relative_to(root) and "site-packages" not in path.parts and not is_own
-
-
-def _digest_of(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 @click.command()

@@ -23,13 +23,11 @@ class Range:
         root: The directory of the repository.
         before: The commit with the old code.
         after: The commit with the new code, or None for the files as they are.
-        text: The range as it was given.
     """
 
     root: Path
     before: str
     after: str | None
-    text: str
 
 
 def parse_range(text: str, directory: Path) -> Range:
@@ -48,7 +46,7 @@ def parse_range(text: str, directory: Path) -> Range:
     if dots == "...":
         before = _git(root, "merge-base", before, after, action=f"compare {text}")
     is_checked_out = not head or after == _commit(root, "HEAD")
-    return Range(root, before, None if is_checked_out else after, text)
+    return Range(root, before, None if is_checked_out else after)
 
 
 def _commit(root: Path, revision: str) -> str:
@@ -151,7 +149,7 @@ def checked_out(root: Path, revision: str | None) -> Iterator[Checkout]:
         _git(root, "read-tree", revision, action=revision, GIT_INDEX_FILE=index)
         _git(root, "checkout-index", "--all", f"--prefix={directory}/", action=revision, GIT_INDEX_FILE=index)
         ignored = _git(
-            root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", action="find"
+            root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", action=revision
         )
         for name in filter(None, ignored.split("\0")):
             link = directory / name.rstrip("/")

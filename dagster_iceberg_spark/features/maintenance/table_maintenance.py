@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.branch_changes import report_moved
+from dagster_iceberg_spark.assets.branch_changes import change_tags, report_moved
 from dagster_iceberg_spark.assets.dagster_private.graph import children_in
 from dagster_iceberg_spark.assets.dagster_private.runs import has_ended
 from dagster_iceberg_spark.assets.stored_tables import stored_members, tables_of_assets
@@ -191,7 +191,7 @@ class TableMaintenance:
             return planned
         with self._lock(milliseconds(now)):
             if planned.plan.pins.changes:
-                self._change_tags(planned.plan.pins.changes)
+                change_tags(self.io_manager, self.identifier, planned.plan.pins.changes)
             done = tuple(self._done(planned.plan.actions, now))
         # Also if nothing was done: a view needs a metadata file that Iceberg keeps.
         report_moved([(self.io_manager, spec) for spec in self.specs], report=self.report, warn=self.report)
@@ -270,7 +270,7 @@ class TableMaintenance:
             raise self._conflict(f"the run {others[0].run_id}")
         head = state.refs[MAIN_BRANCH]
         own = SetTag(lock.tag, head, tag_days(now_ms - state.snapshots[head].committed_at_ms, DAY_MS))
-        self._change_tags([*(DropTag(other.tag) for other in abandoned), own])
+        change_tags(self.io_manager, self.identifier, [*(DropTag(other.tag) for other in abandoned), own])
         maintained_at = SetProperties(
             {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
         )
@@ -283,7 +283,7 @@ class TableMaintenance:
             yield
             is_done = True
         finally:
-            self._change_tags([DropTag(lock.tag), *([maintained_at] if is_done else [])])
+            change_tags(self.io_manager, self.identifier, [DropTag(lock.tag), *([maintained_at] if is_done else [])])
 
     def _look(self) -> TableState | None:
         return look(self.readers.catalog, self.identifier)
@@ -292,14 +292,6 @@ class TableMaintenance:
         if is_process(run_id):
             return has_process_ended(run_id)
         return self.readers.instance is not None and has_ended(self.readers.instance, run_id)
-
-    def _change_tags(self, changes: Sequence[SetTag | DropTag | SetProperties]) -> None:
-        from dagster_iceberg_spark.catalog.branches import change_tags
-
-        if not change_tags(self.readers.catalog, self.identifier, changes):
-            from dagster_iceberg_spark.spark import tables
-
-            tables.change_tags(self.io_manager.spark.iceberg_session, self.identifier, changes)
 
     def _conflict(self, found: str) -> CommitConflictError:
         return CommitConflictError.refusing(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import spec_scope
-from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved, set_tag
+from dagster_iceberg_spark.assets.branch_changes import advance, change_tags, drop_branch, report_moved
 from dagster_iceberg_spark.assets.dagster_private.event_log import RecordedEvent, recorded_events, snapshot_of
 from dagster_iceberg_spark.assets.dagster_private.graph import blocking_checks
 from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of, runs_of_root
@@ -244,7 +244,7 @@ class ReleaseStep:
             raise
         for item in others:
             if tag is not None and item.by_engine:
-                set_tag(item.io_manager, item.identifier, tag.at(item.head))
+                change_tags(item.io_manager, item.identifier, [tag.at(item.head)])
         return self._result(staged, published, release, seconds=time.monotonic() - began)
 
     @cached_property
