@@ -5,7 +5,7 @@ docs/lineage.md: Which columns is a column made of?
 
 import pytest
 
-from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage
+from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage, with_tables
 from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn, parse_plan
 
 TABLE = "RelationV2[a#1, b#2, c, d#3] lake.db.t"
@@ -24,6 +24,13 @@ def test_the_table_has_the_name_of_the_plan() -> None:
         (origins,) = column_lineage(parse_plan(f"RelationV2[a#1] {name}"), ["a"]).columns
         expected = "lake.db.`a b`" if "`" in name else "lake.db.t"
         assert origins == frozenset({SourceColumn(expected, "a")})
+
+
+@pytest.mark.parametrize("columns", ["[a#1, b, c#2L]", "[a#1,b, c#2L]"])
+def test_a_view_stands_for_a_table_however_its_columns_are_printed(columns: str) -> None:
+    plan = parse_plan(f"Project [b, c#2L AS x#5L]\n+- View (`v`, {columns})\n   +- OneRowRelation")
+    (origins,) = column_lineage(with_tables(plan, {"v": "t"}), ["x"]).columns
+    assert origins == frozenset({SourceColumn("t", "b, c")})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ _TABLE: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^\s`])+")
 """The name of a table. Spark may print the name again, or a version, after a space."""
 _VIEW: Final = re.compile(r"\(`([^`]*)`, (\[.*\])\)", re.DOTALL)
 """What follows the name of the operator: the name of a view, and its columns."""
+_NEXT_COLUMN: Final = re.compile(r"(#\d+L?),(?! )")
+"""Where the columns of a view are separated as Spark 3.5 prints them, without a space."""
 _STRUCTS: Final = re.compile(r"array\(((?:named_)?struct\(.*\))\)", re.DOTALL)
 """An array of structs, each with the names and values of its fields."""
 _BOTH_SIDES: Final = frozenset(("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter"))
@@ -94,7 +96,8 @@ def with_tables(plan: Operator, views: Mapping[str, str]) -> Operator:
     """
     found = _VIEW.fullmatch(plan.arguments) if plan.name == "View" else None
     if found is not None and found[1] in views:
-        return Operator("RelationV2", f"{found[2]} {quote_part(views[found[1]])}")
+        columns = _NEXT_COLUMN.sub(r"\1, ", found[2])
+        return Operator("RelationV2", f"{columns} {quote_part(views[found[1]])}")
     return replace(
         plan,
         subqueries=[with_tables(query, views) for query in plan.subqueries],
