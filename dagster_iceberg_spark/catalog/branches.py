@@ -10,7 +10,8 @@ from typing import Final
 
 import tenacity
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -24,7 +25,8 @@ from pyiceberg.table.update import (
 )
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_catalog
+from dagster_iceberg_spark.catalog.look import find_table, open_catalog
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -44,8 +46,6 @@ AGAIN_AFTER_CONFLICTS: Final = tenacity.Retrying(
     reraise=True,
 )
 """Repeats a change of branches until no other writer commits at the same moment."""
-_EXPIRED: Final = "unknown snapshot"
-"""What pyiceberg says of a branch at a snapshot that has expired."""
 
 
 class _ExpiredStartError(CommitConflictError):
@@ -53,8 +53,15 @@ class _ExpiredStartError(CommitConflictError):
 
 
 def can_commit(description: CatalogDescription, format_version: int) -> bool:
-    """Return whether pyiceberg can commit to a table. It reads directories and format 3, but does not write them."""
-    return format_version < ROW_LINEAGE_VERSION and not isinstance(open_catalog(description), NoopCatalog)
+    """Return whether a commit needs no engine.
+
+    pyiceberg 0.12 reads directories, but does not write them. It writes no metadata file of format 3: here, a REST
+    catalog does, or the package itself for a SQL catalog.
+    """
+    catalog = open_catalog(description)
+    if format_version >= ROW_LINEAGE_VERSION:
+        return isinstance(catalog, RestCatalog | SqlCatalog)
+    return not isinstance(catalog, NoopCatalog)
 
 
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
@@ -139,27 +146,21 @@ def _commit(
     updates: tuple[TableUpdate, ...],
     *requirements: TableRequirement,
 ) -> None:
-    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-    try:
-        call_catalog(
-            description,
-            lambda: table.catalog.commit_table(table, (same_table, *requirements), updates),
-            action=f"change the branches and tags of {identifier} in",
-        )
-    except ValueError as error:
-        if _EXPIRED not in str(error):
-            raise
+    known = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    if any(isinstance(update, SetSnapshotRefUpdate) and update.snapshot_id not in known for update in updates):
         raise _ExpiredStartError.to_plan_again(
             "create a branch or tag of",
             identifier,
             expected="the snapshot that was there a moment ago",
             found="none of that id: it has expired",
-        ) from error
-    except CommitFailedException as error:
+        )
+    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
+    commit = TableCommit(identifier, table, {}, (same_table, *requirements), updates)
+    if not commit_table(description, commit, action=f"change the branches and tags of {identifier} in"):
         raise CommitConflictError.refusing(
             "change the branches and tags of",
             str(identifier),
             expected="a table that no other writer changes at this moment",
             found="a commit of another writer",
             hint="try again.",
-        ) from error
+        )

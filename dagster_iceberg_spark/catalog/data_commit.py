@@ -5,29 +5,18 @@ and read every manifest to find the files to remove. They also retry by themselv
 manifests, and only those are read that may list files to remove.
 """
 
-import itertools
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from botocore.exceptions import BotoCoreError
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.manifest import DataFile as ManifestDataFile
-from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    ManifestWriter,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import ALWAYS_TRUE, ManifestGroupPlanner, Table, TableProperties
-from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.utils.properties import property_as_bool, property_as_int
@@ -37,9 +26,11 @@ from dagster_iceberg_spark.catalog.branches import ATTEMPTS, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
 from dagster_iceberg_spark.catalog.expressions import expression_of
-from dagster_iceberg_spark.catalog.files import data_manifests, description_of, discard, entries_in
+from dagster_iceberg_spark.catalog.files import data_manifests, description_of, entries_in
 from dagster_iceberg_spark.catalog.look import look, translated_answers
+from dagster_iceberg_spark.catalog.manifests import file_key, manifests_of, read_entries
 from dagster_iceberg_spark.catalog.publication import move_of
+from dagster_iceberg_spark.catalog.snapshot_files import Base, SnapshotFiles
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
@@ -177,11 +168,11 @@ def _prepared(
         raise _conflict(
             identifier, expected="files with the rows that were read", found="that another writer may have deleted some"
         )
-    files = _SnapshotFiles(table, head)
+    prepared = _DataSnapshot(table, head)
     try:
-        snapshot = files.snapshot(identifier, change, properties)
+        snapshot = prepared.write(identifier, change, properties)
     except BaseException:
-        files.delete()
+        prepared.files.delete()
         raise
     expected_head = AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head_id})
     move = move_of(table, branch, snapshot.snapshot_id, retention_days=retention_days)
@@ -191,7 +182,7 @@ def _prepared(
         published={},
         requirements=(AssertTableUUID(uuid=table.metadata.table_uuid), expected_head),
         updates=(AddSnapshotUpdate(snapshot=snapshot), move),
-        discard=files.delete,
+        discard=prepared.files.delete,
     )
 
 
@@ -227,116 +218,56 @@ def straddling_files(table: Table, branch: str, replaced: BoundScope) -> dict[st
     return {file.file_path: file for file in files if finder.held_by(file) == "some"}
 
 
-@dataclass(slots=True)
-class _SnapshotFiles:
-    """The manifests and the manifest list of a new snapshot. It is also what pyiceberg merges manifests for."""
+class _DataSnapshot:
+    """The snapshot of a change."""
 
-    table: Table
-    parent: Snapshot | None
-    snapshot_id: int = field(init=False)
-    _paths: list[str] = field(default_factory=list)
-    _commit_id: uuid.UUID = field(default_factory=uuid.uuid4)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    def __init__(self, table: Table, head: Snapshot | None) -> None:
+        """Prepare a snapshot upon the head of a branch."""
+        self.table = table
+        self.files = SnapshotFiles(table, Base.of(table, head))
 
-    def __post_init__(self) -> None:
-        self.snapshot_id = self.table.metadata.new_snapshot_id()
-
-    def snapshot(self, identifier: TableIdentifier, change: DataChange, properties: Mapping[str, str]) -> Snapshot:
-        """Write the files of the snapshot, and return it."""
-        metadata = self.table.metadata
+    def write(self, identifier: TableIdentifier, change: DataChange, properties: Mapping[str, str]) -> Snapshot:
+        """Write the manifests of the snapshot, and return it."""
         kept, removed = self._kept_and_removed(identifier, change)
-        manifests = self._merged([*self._added(change), *kept])
-        sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else None
-        path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")
-        parent_id = None if self.parent is None else self.parent.snapshot_id
-        with write_manifest_list(
-            format_version=metadata.format_version,
-            output_file=self.table.io.new_output(path),
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=parent_id,
-            sequence_number=sequence_number,
-            avro_compression=self._compression,
-        ) as writer:
-            writer.add_manifests(manifests)
-        return Snapshot.model_validate(
-            {
-                "snapshot-id": self.snapshot_id,
-                "parent-snapshot-id": parent_id,
-                "sequence-number": sequence_number,
-                "manifest-list": path,
-                "summary": self._summary(change, removed, properties),
-                "schema-id": metadata.current_schema_id,
-            }
-        )
+        manifests = self._merged([*self.files.adding((file, None) for file in self._added(change)), *kept])
+        return self.files.snapshot(manifests, change.operation, change.added, removed, properties)
 
-    def delete(self) -> None:
-        """Delete the files, which no snapshot of the table has."""
-        discard(self.table.io, self._paths)
+    def _added(self, change: DataChange) -> Iterator[ManifestDataFile]:
+        for file in change.added:
+            file.spec_id = change.spec_id
+            yield file
 
     def _kept_and_removed(
         self, identifier: TableIdentifier, change: DataChange
     ) -> tuple[list[ManifestFile], list[ManifestDataFile]]:
         """Return the manifests of the parent without files of the replaced rows, and these files."""
         kept, removed = list[ManifestFile](), list[ManifestDataFile]()
-        manifests = [] if self.parent is None else self.parent.manifests(self.table.io)
         finder = None if change.replaced is None else _ReplacedFiles(self.table, change.replaced)
         held_by = change.held_by if finder is None else finder.held_by
-        for manifest in manifests:
+        for manifest in manifests_of(self.table.io, self.files.base.parent):
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
             is_needed = len(removed) < len(change.rewritten) if finder is None else finder.may_be_in(manifest)
             if manifest.content != ManifestContent.DATA or not is_needed:
                 kept.append(manifest)
                 continue
-            entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
-            held = {entry.data_file.file_path: held_by(entry.data_file) for entry in entries}
-            straddling = {path for path, found in held.items() if found == "some"} - change.rewritten
+            entries = read_entries(self.table.io, manifest)
+            held = {file_key(entry.data_file): held_by(entry.data_file) for entry in entries}
+            straddling = {path for (path, _), found in held.items() if found == "some"} - change.rewritten
             if straddling:
                 others = f"{straddling.pop()}, which holds rows of other partitions too"
                 raise _conflict(identifier, expected="files of the replaced rows alone", found=others)
-            going = {path for path, found in held.items() if found != "none"}
+            going = {key for key, found in held.items() if found != "none"}
             if not going:
                 kept.append(manifest)
                 continue
-            removed += [entry.data_file for entry in entries if entry.data_file.file_path in going]
-            kept.append(self._rewritten(manifest, entries, going))
+            removed += [entry.data_file for entry in entries if file_key(entry.data_file) in going]
+            kept.append(self.files.without(manifest, entries, going))
         if change.rewritten - {file.file_path for file in removed}:
             raise _conflict(
                 identifier, expected="the files that are written again", found="that another writer has removed one"
             )
         return kept, removed
-
-    def _rewritten(self, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: set[str]) -> ManifestFile:
-        """Return the manifest with some of its files marked as deleted by this snapshot."""
-        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
-            for entry in entries:
-                is_going = entry.data_file.file_path in going
-                writer.add_entry(
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.DELETED if is_going else ManifestEntryStatus.EXISTING,
-                        snapshot_id=self.snapshot_id if is_going else entry.snapshot_id,
-                        sequence_number=entry.sequence_number,
-                        file_sequence_number=entry.file_sequence_number,
-                        data_file=entry.data_file,
-                    )
-                )
-        return writer.to_manifest_file()
-
-    def _added(self, change: DataChange) -> list[ManifestFile]:
-        if not change.added:
-            return []
-        with self.new_manifest_writer(self.spec(change.spec_id)) as writer:
-            for file in change.added:
-                writer.add_entry(
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED,
-                        snapshot_id=self.snapshot_id,
-                        sequence_number=None,
-                        file_sequence_number=None,
-                        data_file=file,
-                    )
-                )
-        return [writer.to_manifest_file()]
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Merge small manifests as an append of pyiceberg does, by the table's properties."""
@@ -357,56 +288,10 @@ class _SnapshotFiles:
                 TableProperties.MANIFEST_MERGE_ENABLED,
                 default=True,  # as in Iceberg's Java library
             ),
-            snapshot_producer=self,  # type: ignore[arg-type]
+            snapshot_producer=self.files,  # type: ignore[arg-type]
         )
         of_data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         return [*merge.merge_manifests(of_data), *(item for item in manifests if item.content != ManifestContent.DATA)]
-
-    def _summary(
-        self, change: DataChange, removed: Sequence[ManifestDataFile], properties: Mapping[str, str]
-    ) -> Summary:
-        metadata = self.table.metadata
-        schema, specs = metadata.schema(), metadata.specs()
-        counts = SnapshotSummaryCollector(
-            int(metadata.properties.get(TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, 0))
-        )
-        for file in change.added:
-            counts.add_file(data_file=file, partition_spec=specs[change.spec_id], schema=schema)
-        for file in removed:
-            counts.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
-        return update_snapshot_summaries(
-            summary=Summary(operation=change.operation, **counts.build(), **properties),
-            previous_summary=None if self.parent is None else self.parent.summary,
-        )
-
-    # What pyiceberg's merging of manifests asks a producer for.
-
-    def spec(self, spec_id: int) -> PartitionSpec:
-        return self.table.metadata.specs()[spec_id]
-
-    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        metadata = self.table.metadata
-        return write_manifest(
-            format_version=metadata.format_version,
-            spec=spec,
-            schema=metadata.schema(),
-            output_file=self.table.io.new_output(self._new_path(f"{self._commit_id}-m{next(self._numbers)}.avro")),
-            snapshot_id=self.snapshot_id,
-            avro_compression=self._compression,
-        )
-
-    def fetch_manifest_entry(self, manifest: ManifestFile, *, discard_deleted: bool = True) -> list[ManifestEntry]:
-        return manifest.fetch_manifest_entry(self.table.io, discard_deleted=discard_deleted)
-
-    @property
-    def _compression(self) -> Any:
-        properties = self.table.metadata.properties
-        return properties.get(TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
-
-    def _new_path(self, name: str) -> str:
-        path = self.table.location_provider().new_metadata_location(name)
-        self._paths.append(path)
-        return path
 
 
 class _ReplacedFiles:

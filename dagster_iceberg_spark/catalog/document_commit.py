@@ -4,6 +4,7 @@ pyiceberg would create an object for each snapshot, copy all of them for each up
 whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration").
 """
 
+import gzip
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -39,11 +41,13 @@ from dagster_iceberg_spark.catalog.look import (
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
-_FORMAT: Final = 2
+_FORMATS: Final = (2, 3)
 _KEPT: Final = "write.metadata.previous-versions-max"
 _DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _CODEC: Final = "write.metadata.compression-codec"
-_UPDATES: Final = (AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotRefUpdate)
+_GZIP: Final = "gzip"
+_SUFFIX: Final = ".metadata.json"
+_UPDATES: Final = (AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotRefUpdate, SetPropertiesUpdate)
 _REQUIREMENTS: Final = (AssertTableUUID, AssertRefSnapshotId)
 
 
@@ -79,7 +83,7 @@ def stage(
     *,
     at_ms: int | None = None,
 ) -> StagedMetadata | None:
-    """Write the new metadata of a commit of snapshots and refs. Return None if pyiceberg has to do it.
+    """Write the new metadata of a commit of snapshots, refs and properties. Return None if pyiceberg has to do it.
 
     `at_ms` is when the tables of one transaction move, in milliseconds since 1970. So no instant lies between them.
 
@@ -100,9 +104,12 @@ def stage(
         provider = load_location_provider(document["location"], document.get("properties") or {})
         version = catalog._parse_metadata_version(before) + 1  # noqa: SLF001 - as pyiceberg numbers metadata files
         location = provider.new_table_metadata_file_location(version)
+        content = to_json(changed)
+        if _codec(document) == _GZIP:
+            location, content = f"{location.removesuffix(_SUFFIX)}.gz{_SUFFIX}", gzip.compress(content)
         io = catalog._load_file_io(document.get("properties") or {}, location)  # noqa: SLF001
         with io.new_output(location).create(overwrite=True) as stream:
-            stream.write(to_json(changed))
+            stream.write(content)
     log = {item["metadata-file"] for item in changed["metadata-log"]}
     deletes = (document.get("properties") or {}).get(_DELETES, "false").lower() == "true"
     logged = [item["metadata-file"] for item in document.get("metadata-log") or () if deletes]
@@ -133,9 +140,12 @@ def table_to_commit_to(description: CatalogDescription, identifier: TableIdentif
 
 
 def _is_editable(document: dict[str, Any]) -> bool:
-    properties = document.get("properties") or {}
-    is_plain = properties.get(_CODEC, "none").lower() == "none"
-    return document.get("format-version") == _FORMAT and is_plain and is_in_current_form(document)
+    is_known = document.get("format-version") in _FORMATS and _codec(document) in ("none", _GZIP)
+    return is_known and is_in_current_form(document)
+
+
+def _codec(document: dict[str, Any]) -> str:
+    return str((document.get("properties") or {}).get(_CODEC, "none")).lower()
 
 
 def _require(document: dict[str, Any], requirements: Sequence[TableRequirement]) -> None:
@@ -163,8 +173,13 @@ def _changes(
                     "last-sequence-number", document["last-sequence-number"]
                 ):
                     raise CommitFailedException("another commit has taken the sequence number")
+                next_row_id = changed.get("next-row-id", document.get("next-row-id"))
+                first_row_id = snapshot.first_row_id or 0
+                if next_row_id is not None and first_row_id < next_row_id:
+                    raise CommitFailedException("another commit has taken the ids of the rows")
                 snapshots.append(from_json(snapshot.model_dump_json(by_alias=True, exclude_none=True)))
                 changed |= {
+                    **({} if next_row_id is None else {"next-row-id": first_row_id + (snapshot.added_rows or 0)}),
                     "last-sequence-number": snapshot.sequence_number,
                     "last-updated-ms": max(snapshot.timestamp_ms, document["last-updated-ms"], at_ms or 0),
                 }
@@ -176,8 +191,11 @@ def _changes(
                     changed |= {"current-snapshot-id": update.snapshot_id, "snapshot-log": [*log, entry]}
             case RemoveSnapshotRefUpdate():
                 refs.pop(update.ref_name, None)
-    known = {item["snapshot-id"] for item in snapshots}
-    if any(ref["snapshot-id"] not in known for ref in refs.values()):
+            case SetPropertiesUpdate():
+                known = changed.get("properties", document.get("properties") or {})
+                changed["properties"] = {**known, **update.updates}
+    ids = {item["snapshot-id"] for item in snapshots}
+    if any(ref["snapshot-id"] not in ids for ref in refs.values()):
         raise CommitFailedException("a snapshot of the commit has expired")
     kept = int((document.get("properties") or {}).get(_KEPT, "100"))
     entry = {"metadata-file": before, "timestamp-ms": document["last-updated-ms"]}

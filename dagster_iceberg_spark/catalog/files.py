@@ -22,6 +22,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import known_table, paused_collection, translated_answers
+from dagster_iceberg_spark.catalog.manifests import file_key, manifests_of, read_entries
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.publication.audit_metrics import ColumnMetrics, FileMetrics
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
@@ -153,8 +154,7 @@ def discard(io: FileIO, paths: Iterable[str]) -> None:
 
 def data_manifests(table: Table, snapshot: PyIcebergSnapshot | None) -> list[ManifestFile]:
     """Return the manifests of a snapshot that list data files, or none without a snapshot."""
-    manifests = () if snapshot is None else snapshot.manifests(table.io)
-    return [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    return [manifest for manifest in manifests_of(table.io, snapshot) if manifest.content == ManifestContent.DATA]
 
 
 def entries_in(
@@ -163,7 +163,7 @@ def entries_in(
     """Return what describes the live files of manifests, which are read side by side."""
 
     def described_in(manifest: ManifestFile) -> list[_ItemT]:
-        return [described(entry) for entry in manifest.fetch_manifest_entry(table.io)]
+        return [described(entry) for entry in read_entries(table.io, manifest)]
 
     return chain.from_iterable(ExecutorFactory.get_or_create().map(described_in, manifests))
 
@@ -177,12 +177,12 @@ def files_of_either(
     """
     manifests = [{item.manifest_path: item for item in each} for each in (before, after)]
     first, second = (
-        {file.file_path: file for file in entries_in(table, own, _data_file)}
+        {file_key(file): file for file in entries_in(table, own, _data_file)}
         for own in ([each[path] for path in each.keys() - other.keys()] for each, other in (manifests, manifests[::-1]))
     )
     return (
-        [file for path, file in first.items() if path not in second],
-        [file for path, file in second.items() if path not in first],
+        [file for key, file in first.items() if key not in second],
+        [file for key, file in second.items() if key not in first],
     )
 
 
@@ -246,9 +246,9 @@ def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]
 
 def entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
     """Yield the files that a snapshot added and removed."""
-    for manifest in _known_snapshot(table, snapshot_id).manifests(table.io):
+    for manifest in manifests_of(table.io, _known_snapshot(table, snapshot_id)):
         if manifest.added_snapshot_id == snapshot_id:
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            for entry in read_entries(table.io, manifest, discard_deleted=False):
                 if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:
                     yield entry
 
@@ -281,7 +281,7 @@ def files_between(
 
 def _manifests_of(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile]:
     """Return the manifests of a snapshot; none without a snapshot."""
-    return () if snapshot_id is None else _known_snapshot(table, snapshot_id).manifests(table.io)
+    return () if snapshot_id is None else manifests_of(table.io, _known_snapshot(table, snapshot_id))
 
 
 def _partition_files(table: Table, files: Iterable[ManifestDataFile]) -> Iterator[PartitionFile]:

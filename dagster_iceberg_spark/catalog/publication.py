@@ -5,17 +5,17 @@ cannot commit. The catalog verifies that neither the target nor the staged branc
 pyiceberg's own retries are not used: after a conflict, the publication is decided again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
-from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -35,6 +35,8 @@ from dagster_iceberg_spark.catalog.branches import (
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of, files_between
 from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
+from dagster_iceberg_spark.catalog.manifests import masked_file
+from dagster_iceberg_spark.catalog.snapshot_files import Base, FileChange, SnapshotFiles
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order, ignore, is_transactional
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.publication.staged_rows import (
@@ -58,9 +60,6 @@ from dagster_iceberg_spark.plan.write.write_request import ReleaseTag, Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
-
-SnapshotKind: TypeAlias = Literal["append", "overwrite"]
-
 
 Advance: TypeAlias = Callable[[TableState, StagedRows], bool]
 """Fast-forwards a table that pyiceberg cannot commit to, by an engine. Returns false if the target has moved."""
@@ -237,7 +236,7 @@ def _rebase(
 ) -> TableCommit | None:
     """Return the commit that adds snapshots with the files and properties of the staged ones to the target.
 
-    It is None if pyiceberg cannot make it.
+    It is None if the target no longer has a file that they remove.
 
     The lineage of the new snapshots names the snapshots in `published` instead of the staged ones.
 
@@ -246,71 +245,49 @@ def _rebase(
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
     staging = rows.staging
-    if staging.target not in state.refs:
-        table = _beginning_at(table, staging.target, rows.start_id)
+    head = table.metadata.snapshot_by_id(state.refs.get(staging.target, rows.start_id))  # type: ignore[arg-type]
     is_moved = state.refs.get(staging.target) not in (None, rows.start_id)
-    known, producers = dict(published), list[Any]()
-    discard = partial(discard_manifests, producers)
+    known, base = dict(published), Base.of(table, head)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"), ExitStack() as stack:
-        stack.callback(discard)
-        transaction = table.transaction()
+        written, added = list[SnapshotFiles](), list[TableUpdate]()
+        stack.callback(discard_all, written)
         for snapshot in rows.snapshots:
-            files = files_of(table, snapshot.snapshot_id)
-            if files is None:  # pyiceberg writes no delete files
-                return None
             upstream = published_upstream(snapshot, known)
             properties = {**kept_properties(snapshot.summary), **({} if upstream is None else {UPSTREAM: upstream})}
-            added, removed = files
-            kind: SnapshotKind = "overwrite" if removed else "append"
-            producer = add_snapshot(transaction, staging.target, properties, added, removed, kind=kind)
-            if producer is None:
+            change = change_of(table, snapshot.snapshot_id)
+            written.append(SnapshotFiles(table, base))
+            new = change.snapshot(written[-1], properties, Operation(snapshot.operation))
+            if new is None:
                 return None
-            producers.append(producer)
-            known[snapshot.snapshot_id] = PublishedSnapshot(producer.snapshot_id, is_moved=is_moved)
+            added.append(AddSnapshotUpdate(snapshot=new))
+            base = base.after(new, parent=new)
+            known[snapshot.snapshot_id] = PublishedSnapshot(new.snapshot_id, is_moved=is_moved)
         stack.pop_all()
     own = {snapshot.snapshot_id: known[snapshot.snapshot_id] for snapshot in rows.snapshots}
-    return _commit_of(table, state, staging, own, added_snapshots(transaction), discard)
+    return _commit_of(table, state, staging, own, tuple(added), partial(discard_all, written))
 
 
-def add_snapshot(
-    transaction: Transaction,
-    branch: str,
-    properties: Mapping[str, str],
-    added: Sequence[ManifestDataFile],
-    removed: Sequence[ManifestDataFile],
-    *,
-    kind: SnapshotKind,
-) -> Any | None:
-    """Add a snapshot that adds and removes files to a transaction. Return its producer, or None if it is impossible.
-
-    It is if a file to remove is not found, or one to add has another spec than the newest, under which pyiceberg writes
-    all files. The spec may change at any time, which moves no ref.
-    """
-    if any(file.spec_id != transaction.table_metadata.default_spec_id for file in added):
-        return None
-    snapshots = transaction.update_snapshot(dict(properties), branch=branch)
-    producer: Any = snapshots.fast_append() if kind == "append" else snapshots.overwrite()
-    for file in added:
-        producer.append_data_file(file)
-    for file in removed:
-        producer.delete_data_file(file)
-    try:
-        producer.commit()  # to the transaction
-    except ValidationException:
-        discard_manifests([producer])
-        return None
-    return producer
-
-
-def added_snapshots(transaction: Transaction) -> tuple[TableUpdate, ...]:
-    """Return the updates of a transaction that add snapshots, without those that move a branch."""
-    return tuple(update for update in transaction._updates if isinstance(update, AddSnapshotUpdate))  # noqa: SLF001
-
-
-def discard_manifests(producers: Sequence[Any]) -> None:
+def discard_all(written: Iterable[SnapshotFiles]) -> None:
     """Delete manifests that no snapshot has."""
-    for producer in producers:
-        producer._clean_all_uncommitted()  # noqa: SLF001 - no public call does it
+    for files in written:
+        files.delete()
+
+
+def change_of(table: Table, snapshot_id: int) -> FileChange:
+    """Return the files that a snapshot added and removed.
+
+    Added files get the sequence number of the snapshot that adds them again, unless their rows are older, as those that
+    a compaction has written.
+    """
+    snapshot = table.snapshot_by_id(snapshot_id)
+    own = None if snapshot is None else snapshot.sequence_number
+    added, removed = list[tuple[ManifestDataFile, int | None]](), list[ManifestDataFile]()
+    for entry in entries_of(table, snapshot_id):
+        if entry.status == ManifestEntryStatus.ADDED:
+            added.append((entry.data_file, None if entry.sequence_number == own else entry.sequence_number))
+        else:
+            removed.append(entry.data_file)
+    return FileChange(added, removed)
 
 
 def file_changes(
@@ -343,8 +320,14 @@ def _changes_of(table: Table, snapshot: Snapshot, described: Callable[[ManifestD
         entries = [*entries_of(table, snapshot.snapshot_id)]
         added = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED]
         removed = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.DELETED]
-    spec_ids = frozenset(file.spec_id for file in added)
-    return FileChanges(tuple(map(described, added)), tuple(map(described, removed)), spec_ids)
+    deletes = [file for file in (*added, *removed) if file.content != DataFileContent.DATA]
+    masked = [masked_file(file) for file in deletes]
+    return FileChanges(
+        tuple(map(described, added)),
+        tuple(map(described, removed)),
+        frozenset(path for path in masked if path is not None),
+        any(path is None for path in masked),
+    )
 
 
 def _commit_of(
@@ -369,23 +352,6 @@ def _commit_of(
         *(() if staging.tag is None else (update_of_tag(staging.tag.at(newest.snapshot_id)),)),
     )
     return TableCommit(state.identifier, table, published, requirements, changes, discard)
-
-
-def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:
-    """Return the table as if a branch that it lacks were at a snapshot, which becomes the parent of the next one."""
-    start = SnapshotRef.model_validate({"type": SnapshotRefType.BRANCH, "snapshot-id": snapshot_id})
-    metadata = table.metadata.model_copy(update={"refs": {**table.metadata.refs, branch: start}})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
-
-
-def files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]] | None:
-    """Return the data files that a snapshot added and removed, or None if it changed delete files as well."""
-    added, removed = list[ManifestDataFile](), list[ManifestDataFile]()
-    for entry in entries_of(table, snapshot_id):
-        if entry.data_file.content != DataFileContent.DATA:
-            return None
-        (added if entry.status == ManifestEntryStatus.ADDED else removed).append(entry.data_file)
-    return added, removed
 
 
 def move_of(table: Table, branch: str, snapshot_id: int, *, retention_days: int | None = None) -> SetSnapshotRefUpdate:

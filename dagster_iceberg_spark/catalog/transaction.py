@@ -93,8 +93,8 @@ def commit_in_order(
     return made, is_atomic
 
 
-def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
-    """Make a commit. Return false if the table no longer meets its requirements."""
+def commit_table(description: CatalogDescription, commit: TableCommit, *, action: str | None = None) -> bool:
+    """Make a commit. Return false if the table no longer meets its requirements. `action` is for messages."""
     if commit.by_engine is not None:
         return commit.by_engine()
 
@@ -105,7 +105,7 @@ def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
         is_made = _has_no_conflict(lambda: catalog.commit_table(commit.table, commit.requirements, commit.updates))
         return is_made or _is_made(catalog, commit)
 
-    return call_catalog(description, committed, action=f"publish {commit.identifier} in")
+    return call_catalog(description, committed, action=action or f"publish {commit.identifier} in")
 
 
 def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit]) -> bool:

@@ -1,7 +1,7 @@
 """Undoes runs: new snapshots take the files of their tables back, through pyiceberg."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +9,11 @@ from typing import Any
 
 import dagster as dg
 from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
+from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, TableRequirement, TableUpdate
 
 from dagster_iceberg_spark.assets.branch_changes import report_moved, written_partitions
 from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_events, snapshot_of
@@ -19,16 +22,11 @@ from dagster_iceberg_spark.assets.table_io_manager import final_errors
 from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.clients.nessie import is_nessie
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import entries_in, entries_of
 from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
-from dagster_iceberg_spark.catalog.publication import (
-    add_snapshot,
-    added_snapshots,
-    as_seen,
-    discard_manifests,
-    file_changes,
-    files_of,
-    move_of,
-)
+from dagster_iceberg_spark.catalog.manifests import FileKey, file_key, manifests_of, masked_file
+from dagster_iceberg_spark.catalog.publication import as_seen, discard_all, file_changes, move_of
+from dagster_iceberg_spark.catalog.snapshot_files import Base, FileChange, SnapshotFiles
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.releases.plan.undo_plan import RecordedSnapshot, TableUndo, plan_undo, unknown_run
@@ -348,28 +346,26 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
         AssertTableUUID(uuid=table.metadata.table_uuid),
         as_seen(MAIN_BRANCH, state),
     )
-    producers = list[Any]()
+    written, added, moved = list[SnapshotFiles](), list[TableUpdate](), list[TableUpdate]()
+    discard = partial(discard_all, written)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"), ExitStack() as stack:
-        discard = partial(discard_manifests, producers)
         stack.callback(discard)
-        transaction = table.transaction()
-        added, removed = _net_files(table, undo)
-        producer = add_snapshot(transaction, MAIN_BRANCH, undo.properties(by), removed, added, kind="overwrite")
-        if producer is None:
+        change, base = _reverse(table, undo), Base.of(table, table.snapshot_by_name(MAIN_BRANCH))
+        written.append(SnapshotFiles(table, base))
+        new = change.snapshot(written[-1], undo.properties(by), Operation.OVERWRITE)
+        if new is None or _is_partial(table, undo, new, change):
             raise _needs_engine(state.identifier)
-        producers.append(producer)
-        keeper = None
+        added.append(AddSnapshotUpdate(snapshot=new))
+        moved.append(move_of(table, MAIN_BRANCH, new.snapshot_id))
         if UNDONE_BRANCH not in state.refs and not is_nessie(open_catalog(description)):
-            keeper = add_snapshot(transaction, UNDONE_BRANCH, {}, [], [], kind="append")
-            producers.append(keeper)
+            written.append(SnapshotFiles(table, base.after(new, parent=None)))
+            keeper = written[-1].snapshot([], Operation.APPEND, [], [], {})
+            requirements += (as_seen(UNDONE_BRANCH, state),)
+            added.append(AddSnapshotUpdate(snapshot=keeper))
+            moved.append(move_of(table, UNDONE_BRANCH, keeper.snapshot_id))
         stack.pop_all()
-    moved: list[TableUpdate] = [move_of(table, MAIN_BRANCH, producer.snapshot_id)]
-    if keeper is not None:
-        requirements += (as_seen(UNDONE_BRANCH, state),)
-        moved.append(move_of(table, UNDONE_BRANCH, keeper.snapshot_id))
-    published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(producer.snapshot_id, is_moved=True)}
-    changes = (*added_snapshots(transaction), *moved)
-    return TableCommit(state.identifier, table, published, requirements, changes, discard)
+    published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(new.snapshot_id, is_moved=True)}
+    return TableCommit(state.identifier, table, published, requirements, (*added, *moved), discard)
 
 
 def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, owned: BoundScope) -> None:
@@ -386,25 +382,47 @@ def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, 
                 found=f"snapshot {snapshot.snapshot_id}, which has added or removed files of them",
                 hint="undo the later commits first, or run the assets again instead.",
             )
-    head = state.head()
-    kept = [item for item in (head, *undo.snapshots) if item is not None]
-    if any(item.count(key) for item in kept for key in ("total-delete-files", "added-delete-files")):
-        raise _needs_engine(state.identifier)
 
 
-def _net_files(table: Table, undo: TableUndo) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
-    """Return the files that the snapshots have added together, and those that they have removed."""
-    added, removed = dict[str, ManifestDataFile](), dict[str, ManifestDataFile]()
+def _reverse(table: Table, undo: TableUndo) -> FileChange:
+    """Return the change that takes back what the snapshots have changed together.
+
+    Files that come back keep the sequence numbers of their rows. So the deletes that were there before apply to them.
+    """
+    added, removed = dict[FileKey, ManifestDataFile](), dict[FileKey, tuple[ManifestDataFile, int | None]]()
     for snapshot in reversed(undo.snapshots):  # a file that one added and the next removed was never there
-        files = files_of(table, snapshot.snapshot_id)
-        if files is None:
-            raise _needs_engine(undo.state.identifier)
-        new, gone = files
-        for own, other, changed in ((added, removed, gone), (removed, added, new)):
-            for file in changed:
-                if own.pop(file.file_path, None) is None:
-                    other[file.file_path] = file
-    return list(added.values()), list(removed.values())
+        for entry in entries_of(table, snapshot.snapshot_id):
+            key = file_key(entry.data_file)
+            if entry.status == ManifestEntryStatus.ADDED:
+                if removed.pop(key, None) is None:
+                    added[key] = entry.data_file
+            elif added.pop(key, None) is None:
+                removed[key] = (entry.data_file, entry.sequence_number if undo.state.format_version > 1 else None)
+    return FileChange(list(removed.values()), list(added.values()))
+
+
+def _is_partial(table: Table, undo: TableUndo, new: PyIcebergSnapshot, change: FileChange) -> bool:
+    """Return whether data files come back without deletes that applied to them, which maintenance may have removed."""
+    before = table.snapshot_by_id(undo.snapshots[-1].parent_snapshot_id or 0)
+    back = [file for file, _ in change.added if file.content == DataFileContent.DATA]
+    paths, partitions = {file.file_path for file in back}, {_partition(file) for file in back}
+
+    def applies(file: ManifestDataFile) -> bool:
+        masked = masked_file(file)
+        return _partition(file) in partitions or len(file.partition) == 0 if masked is None else masked in paths
+
+    deletes = [file_key(file) for file in _delete_files(table, before) if back and applies(file)]
+    return bool(deletes) and not {file_key(file) for file in _delete_files(table, new)}.issuperset(deletes)
+
+
+def _partition(file: ManifestDataFile) -> tuple[int, str]:
+    return file.spec_id, repr(file.partition)
+
+
+def _delete_files(table: Table, snapshot: PyIcebergSnapshot | None) -> Iterator[ManifestDataFile]:
+    manifests = manifests_of(table.io, snapshot)
+    deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
+    return entries_in(table, deletes, lambda entry: entry.data_file)
 
 
 def _needs_engine(identifier: TableIdentifier) -> ConfigurationError:
@@ -413,7 +431,6 @@ def _needs_engine(identifier: TableIdentifier) -> ConfigurationError:
         "undo",
         str(identifier),
         expected="files that can be taken back by a commit of metadata",
-        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
-        "compaction has rewritten",
+        found="a table in a directory, or files that compaction has rewritten",
         hint="run the assets again instead, or roll the table back with `CALL system.rollback_to_snapshot`.",
     )

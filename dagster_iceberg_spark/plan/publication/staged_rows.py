@@ -120,12 +120,17 @@ def rows_of_scope(state: TableState, options: WriteOptions, scope: PartitionScop
 class FileChanges:
     """The files that a snapshot added and removed, with the bounds of the columns of the staged rows.
 
-    `spec_ids` has the partition specs of the added files.
+    Args:
+        added: The data and delete files that it added.
+        removed: Those that it removed.
+        masked: The paths of data files of which it added or removed deleted rows.
+        masks_others: Whether it added or removed deleted rows of data files that are not known by path.
     """
 
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
-    spec_ids: frozenset[int] = frozenset()
+    masked: frozenset[str] = frozenset()
+    masks_others: bool = False
 
 
 def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...]:
@@ -188,19 +193,12 @@ def decide_publication(
         is_unseen = audited is not None and not snapshot.is_compaction and touches(touched, audited)
         if is_unseen or (not is_harmless and (appends or touches(touched, rows.owned))):
             raise _conflict(state.identifier, staging, snapshot)
-    gone = {file.path for snapshot in passed for file in changes[snapshot.snapshot_id].removed}
+    others = [changes[snapshot.snapshot_id] for snapshot in passed]
+    gone = {file.path for each in others for file in each.removed}
     needed = {file.path for each in own for file in each.removed}
-    head = state.head(staging.target)
-    has_deletes = any(
-        snapshot is not None
-        and any(snapshot.count(key) for key in ("total-delete-files", "added-delete-files", "removed-delete-files"))
-        for snapshot in (head, *rows.snapshots)
-    )
-    # pyiceberg 0.12 writes neither delete files nor format 3, and files only under the current spec.
-    is_writable = state.format_version < ROW_LINEAGE_VERSION and all(
-        each.spec_ids <= {state.default_spec_id} for each in own
-    )
-    if has_deletes or needed & gone or not is_writable:
+    masked, masked_since = (frozenset().union(*(each.masked for each in side)) for side in (own, others))
+    is_lost = needed & gone or masked & (gone | masked_since) or needed & masked_since
+    if is_lost or (gone and any(each.masks_others for each in own)):
         raise overtaken(state.identifier, staging.target)
     return "rebase"
 
@@ -269,8 +267,7 @@ def overtaken(identifier: TableIdentifier, target: str) -> OvertakenError:
         "publish",
         identifier,
         expected=f"files that can be committed to {target!r}, which another writer has changed since they were staged",
-        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
-        "compaction has rewritten",
+        found="a table in a directory, or files of the staged rows that the other writer has rewritten",
     )
 
 

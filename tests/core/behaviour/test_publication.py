@@ -78,13 +78,13 @@ def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, b
     [
         ({}, [1] * 24 + [2] * 24, "rebase"),
         (LOG, [1] * 24 + [2] * 24, "rebase"),
-        ({**LOG, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
-        ({"iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
+        ({**LOG, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rebase"),
+        ({"iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rebase"),
         (MERGED, [1] * 24 + [2] * 24, "rebase"),
         ({"iceberg/partition_by": ["month(ts)"]}, [1] * 24 + [2] * 24, "rebase"),
         ({"iceberg/format_version": 1}, [1] * 24 + [2] * 24, "rebase"),
-        ({**MERGED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
-        ({**TOUCHED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
+        ({**MERGED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rebase"),
+        ({**TOUCHED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rebase"),
         (TOUCHED, [1] * 24 + [2] * 24, "rebase"),
     ],
     ids=lambda value: "" if isinstance(value, list) else None,
@@ -133,18 +133,52 @@ def test_compaction_meanwhile_makes_the_run_stage_its_rows_again(lake: Lake, bef
 
 
 @pytest.mark.full
-def test_deleted_rows_on_other_days_make_the_run_stage_its_rows_again(lake: Lake, before_publication: Before) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_deleted_rows_on_other_days_stay_deleted(lake: Lake, before_publication: Before, version: int) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
-    lake.session.sql("alter table lake.db.hours set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    properties = f"'write.delete.mode' = 'merge-on-read', 'format-version' = '{version}'"
+    lake.session.sql(f"alter table lake.db.hours set tblproperties ({properties})")
     delete = "delete from lake.db.hours where ts = timestamp'2013-01-02 12:00:00Z'"
     before_publication(lambda: lake.session.sql(delete))
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
     assert lake.rows("hours", "v") == [1] * 23 + [2] * 24
+    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [1] * 23 + [2] * 24
+
+
+@pytest.mark.each_engine
+def test_rows_keep_their_ids_when_they_are_published(lake: Lake, before_publication: Before) -> None:
+    """In format 3, beside another writer: the ids that the staged rows got, and that the other rows have."""
+    metadata = {**DAY, "iceberg/format_version": 3}
+    plain = hours_asset("hours", "1", partitions_def=DAYS, metadata=metadata)
+    for day in ("2013-01-01", "2013-01-02"):
+        lake.materialize(plain, partition_key=day)
+    ids_of = "select ts, _row_id as id, _last_updated_sequence_number as at from lake.db.hours{} order by ts"
+    staged = list[Any]()
+
+    def meanwhile() -> None:
+        (branch,) = staged_branches(lake)
+        at = f" version as of '{branch}' where ts < timestamp'2013-01-02 00:00:00Z'"
+        staged.extend(row.id for row in lake.session.sql(ids_of.format(at)).collect())
+        lake.materialize(hours_asset("hours", "3", partitions_def=DAYS, metadata=metadata), partition_key="2013-01-03")
+
+    before = {row.ts: row.id for row in lake.session.sql(ids_of.format("")).collect()}
+    before_publication(meanwhile)
+    asset = hours_asset("hours", "2", partitions_def=DAYS, metadata={**metadata, **EVERY_ROW})
+    result = lake.materialize(asset, partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
+    rows = lake.session.sql(ids_of.format("")).collect()
+    assert [row.id for row in rows[:24]] == staged
+    assert [row.id for row in rows[24:48]] == [before[row.ts] for row in rows[24:48]]
+    assert len({row.id for row in rows}) == 72
+    assert {row.at for row in rows[:24]} == {lake.head("hours").sequence_number}
+    lake.materialize(plain, partition_key="2013-01-04")
+    rows = lake.session.sql(ids_of.format("")).collect()
+    assert len({row.id for row in rows}) == 96, "ids of later rows are new"
 
 
 @pytest.mark.full
-def test_files_of_an_older_spec_make_the_run_stage_its_rows_again(lake: Lake, before_publication: Before) -> None:
+def test_files_of_an_older_spec_are_published_beside_new_ones(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
 
     def evolve() -> None:
@@ -153,7 +187,7 @@ def test_files_of_an_older_spec_make_the_run_stage_its_rows_again(lake: Lake, be
 
     before_publication(evolve)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
     assert lake.rows("hours", "v") == [1] * 25 + [2] * 24
     assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [1] * 25 + [2] * 24
 
@@ -384,7 +418,7 @@ def test_rows_that_were_audited_together_are_audited_again_beside_new_ones(
 
 
 @pytest.mark.full
-def test_a_spec_that_changes_during_the_publication_makes_the_run_stage_again(
+def test_a_spec_may_change_during_the_publication(
     lake: Lake, before_publication: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
@@ -399,7 +433,7 @@ def test_a_spec_that_changes_during_the_publication_makes_the_run_stage_again(
 
     monkeypatch.setattr(metadata, "choose_publication", chosen)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
     assert lake.arrow("hours", row_filter="v = 2").num_rows == 24
     assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
 
@@ -407,11 +441,15 @@ def test_a_spec_that_changes_during_the_publication_makes_the_run_stage_again(
 @pytest.mark.full
 @pytest.mark.parametrize("is_followed", [True, False])
 def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, *, is_followed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_followed: bool
 ) -> None:
-    """In format 3, by the engine's procedure: the staged branch is still there, and another writer may go on."""
-    options = {**LOG, "iceberg/format_version": 3}
-    lake.materialize(frame_asset("log", "select 1 as v", metadata=options))
+    """In a directory, by the engine's procedure: the staged branch is still there, and another writer may go on."""
+    for lake in open_lake(HadoopCatalog(warehouse=str(tmp_path / "wh")), tmp_path, None):
+        _lose_the_answer(lake, monkeypatch, is_followed=is_followed)
+
+
+def _lose_the_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch, *, is_followed: bool) -> None:
+    lake.materialize(frame_asset("log", "select 1 as v", metadata=LOG))
     drop = getattr(engine, "change_branches")  # noqa: B009 - not exported
     lost = [True]
 
@@ -434,7 +472,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
 
     monkeypatch.setattr(engine, "change_branches", dropping)
     monkeypatch.setattr(engine, "fast_forward", forwarding)
-    result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**options, **EVERY_ROW}))
+    result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**LOG, **EVERY_ROW}))
     assert metadata_of(result, "log")["iceberg/publication"] == "fast-forward"
     assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])
 

@@ -66,7 +66,7 @@ class PublicationMachine(RuleBasedStateMachine):
             "iceberg/merge_keys": ["id"],
             "iceberg/table_properties": modes if on_read and version > 1 else {},
         }
-        self.is_writable_in_python = version < 3 and not (on_read and version > 1)  # pyiceberg keeps no delete files
+        self.is_writable_by_pyiceberg = version < 3 and not (on_read and version > 1)
 
     @rule(
         data=st.data(),
@@ -158,7 +158,7 @@ class PublicationMachine(RuleBasedStateMachine):
                 result = self._run(written, rows, "replace", audits={})
                 assert result.success, error_of(result)
                 self._write(written, rows, "replace")
-            case "append" if self.is_writable_in_python:
+            case "append" if self.is_writable_by_pyiceberg:
                 table = self.lake.table(self.name)
                 columns = {"k": pa.string(), "id": pa.int32(), "v": pa.int32()}
                 table.append(pa.table({"k": [other], "id": [8], "v": [20]}, pa.schema(list(columns.items()))))
@@ -166,7 +166,7 @@ class PublicationMachine(RuleBasedStateMachine):
             case "append":
                 self.lake.session.sql(f"insert into {self.table} values ('{other}', 8, 20)")
                 self.rows.append((other, 8, 20))
-            case "delete" if self.is_writable_in_python and data.draw(st.booleans()):
+            case "delete" if self.is_writable_by_pyiceberg and data.draw(st.booleans()):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # that nothing matches
                     self.lake.table(self.name).delete("id = 7")

@@ -1,6 +1,5 @@
 """How staged rows are published beside other writers, and when they are not."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -151,7 +150,9 @@ def decide(
     own: Materialization | None = None,
     owned: BoundScope = OWNED,
     audited: BoundScope | None = None,
-    spec_ids: tuple[int, ...] = (0,),
+    masked: tuple[str, ...] = (),
+    masks_others: bool = False,
+    masked_since: tuple[str, ...] = (),
     given: TableState | None = None,
     staged_snapshot: Snapshot | None = None,
     staging: Staging = STAGING,
@@ -159,8 +160,8 @@ def decide(
     """Decide for a staged snapshot that replaced the file `old`. All passed snapshots have changed the same files."""
     newest = staged_snapshot or staged(1)
     newest = replace(newest, summary={**newest.summary, **(own or materialization()).properties()})
-    changes = {item.snapshot_id: FileChanges(added, removed) for item in passed}
-    changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,), frozenset(spec_ids))
+    changes = {item.snapshot_id: FileChanges(added, removed, frozenset(masked_since)) for item in passed}
+    changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,), frozenset(masked), masks_others)
     rows = StagedRows(staging, (newest,), owned, audited)
     return decide_publication(given or state(newest), rows, passed, changes)
 
@@ -223,27 +224,22 @@ class TestDecision:
         assert decide(replace(LINE[2], operation="replace"), own=changes) == "rebase"
         assert decide(LINE[2], own=materialization("merge", replace(READ, kind="changes"))) == "rebase"
 
-    @pytest.mark.parametrize("key", ["total-delete-files", "added-delete-files", "removed-delete-files"])
-    def test_delete_files_are_not_committed_again(self, key: str) -> None:
-        for count, expected in (("0", nullcontext()), ("1", pytest.raises(OvertakenError, match="with delete files"))):
-            head, own = (replace(item, summary={**item.summary, key: count}) for item in (LINE[2], staged(1)))
-            given = state(staged(1))
-            of_target = replace(given, snapshots={**given.snapshots, 3: head})
-            with expected:
-                assert decide(head, given=of_target) == "rebase"
-            with expected:
-                assert decide(LINE[2], staged_snapshot=own) == "rebase"
+    def test_deleted_rows_are_committed_again_with_their_files(self) -> None:
+        assert decide(LINE[2], masked=("a",), masked_since=("b",)) == "rebase"
+        assert decide(LINE[2], masks_others=True) == "rebase"
 
-    @pytest.mark.parametrize(("spec_ids", "version"), [((), 2), ((0,), 1)])
-    def test_files_of_the_current_spec_are_committed_again(self, spec_ids: tuple[int, ...], version: int) -> None:
-        given = replace(state(staged(1)), format_version=version)
-        assert decide(LINE[2], spec_ids=spec_ids, given=given) == "rebase"
-
-    @pytest.mark.parametrize(("spec_ids", "version"), [((0,), 3), ((1,), 2), ((0, 1), 2)])
-    def test_what_pyiceberg_cannot_commit_is_staged_again(self, spec_ids: tuple[int, ...], version: int) -> None:
-        given = replace(state(staged(1)), format_version=version)
-        with pytest.raises(OvertakenError, match="files that can be committed to 'main'"):
-            decide(LINE[2], spec_ids=spec_ids, given=given)
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"masked": ("a", "b"), "masked_since": ("b",)},  # a data file has one deletion vector
+            {"masked": ("gone",), "removed": (file("gone", "B6"),)},  # its rows are in another file
+            {"masks_others": True, "removed": (file("gone", "B6"),)},
+            {"masked_since": ("old",)},  # the staged write has copied the rows that are deleted since
+        ],
+    )
+    def test_deleted_rows_stay_deleted(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(OvertakenError, match="files of the staged rows that the other writer has rewritten"):
+            decide(LINE[2], **changes)
 
 
 def test_a_staged_snapshot_may_be_published_although_the_target_has_gone_on() -> None:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import dagster as dg
 import polars as pl
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -48,6 +47,7 @@ from tests.lakes import Lake, error_of, frame_asset, resuming
 KEYS = ("a", "b", "c")
 PARTITIONS = dg.StaticPartitionsDefinition(list(KEYS))
 LAYOUTS: tuple[list[str], ...] = (["k"], ["k", "bucket(2, id)"])
+FOREIGN = ("foreign", "delete")
 STAGED = {"partition_expr": "k", "iceberg/publish": "release"}
 Rows = tuple[int, ...]
 """The values of the rows of a key, sorted. Those of value 0 are another writer's, in one of the tables."""
@@ -80,9 +80,15 @@ class ReleaseMachine(RuleBasedStateMachine):
         self.undoes: dict[str, str] = {}
         self.lines: dict[str, list[str]] = {"a": [], "b": []}
 
-    @initialize(layout=st.sampled_from(LAYOUTS), version=st.sampled_from([1, 2]))
+    @initialize(layout=st.sampled_from(LAYOUTS), version=st.sampled_from([1, 2, 3]))
     def start(self, *, layout: list[str], version: int) -> None:
-        self.metadata = {**STAGED, "iceberg/partition_by": layout, "iceberg/format_version": version}
+        modes = {"write.delete.mode": "merge-on-read"} if version > 1 else {}
+        self.metadata = {
+            **STAGED,
+            "iceberg/partition_by": layout,
+            "iceberg/format_version": version,
+            "iceberg/table_properties": modes,
+        }
         self.exists = self.is_maintained = False
 
     @invariant()
@@ -93,12 +99,14 @@ class ReleaseMachine(RuleBasedStateMachine):
     @rule(
         key=st.sampled_from(KEYS),
         values=st.lists(st.integers(1, 9), max_size=3),
-        meanwhile=st.sampled_from(["nothing", "nothing", "another key", "the same key", "foreign", "compact"]),
+        meanwhile=st.sampled_from(
+            ["nothing", "nothing", "another key", "the same key", "foreign", "delete", "compact"]
+        ),
         other=st.sampled_from(KEYS),
     )
     def released(self, key: str, values: list[int], meanwhile: str, other: str) -> None:
         """A run stages both tables and releases them, while somebody else commits."""
-        touched = key if meanwhile == "the same key" else other if meanwhile in ("another key", "foreign") else None
+        touched = key if meanwhile == "the same key" else other if meanwhile in ("another key", *FOREIGN) else None
         if meanwhile == "another key" and other == key:
             meanwhile, touched = "the same key", key
         is_compacted = meanwhile == "compact" and self.exists
@@ -179,7 +187,7 @@ class ReleaseMachine(RuleBasedStateMachine):
         self._check()
 
     @precondition(lambda self: self.exists)
-    @rule(key=st.sampled_from(KEYS), action=st.sampled_from(["foreign", "compact", "maintain"]))
+    @rule(key=st.sampled_from(KEYS), action=st.sampled_from([*FOREIGN, "compact", "maintain"]))
     def others(self, key: str, action: str) -> None:
         self._meanwhile(action, key, key)
         self._check()
@@ -228,9 +236,11 @@ class ReleaseMachine(RuleBasedStateMachine):
                 assert result.success, error_of(result)
                 self._publish(result.run_id, written, (5,))
             case "foreign":
-                table = self.lake.table(f"{self.prefix}_a")
-                columns = pa.schema([("k", pa.string()), ("id", pa.int32()), ("v", pa.int32())])
-                table.append(pa.table({"k": [other], "id": [0], "v": [0]}, columns))
+                self.lake.session.sql(f"insert into lake.db.{self.prefix}_a values ('{other}', 0, 0)")
+                self.foreign[other] += 1
+                self.lines["a"].append("foreign")
+            case "delete":
+                self.lake.session.sql(f"delete from lake.db.{self.prefix}_a where k = '{other}' and id = 0")
                 self.foreign[other] += 1
                 self.lines["a"].append("foreign")
             case "compact":
