@@ -34,7 +34,7 @@ from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import CommitConflictError, DataError, EngineUnfitError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
-from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
+from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION, StagedRows
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.adoption import leaves_merge_alone
 from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow
@@ -99,7 +99,7 @@ class ArrowEngine:
         catalog = open_catalog(self.catalog)
         if isinstance(catalog, NoopCatalog):
             self._refuse("the catalog is a directory, to which pyiceberg cannot commit")
-        self._refuse(unfit_for_arrow(draft, begins_branches=isinstance(catalog, RestCatalog | SqlCatalog)))
+        self._refuse(unfit_for_arrow(draft, is_free=isinstance(catalog, RestCatalog | SqlCatalog)))
 
     def touched(self, draft: WriteDraft, names: StoredNames) -> BoundScope:
         """Return the rows of the partitions that the given rows fall in."""
@@ -283,10 +283,12 @@ class _CarriedRows:
         if not self.paths:
             return
         table, schema = self._table, self._table.schema()
+        refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
+        if table.metadata.format_version >= ROW_LINEAGE_VERSION:
+            raise refuse("files of the replaced rows hold rows of other partitions, whose ids Spark keeps")
         fitting = Fitting.of_stored(table, self._plan)
         owned = RowFilter(self._plan.owned.predicate(), schema)
         scan = table.scan(snapshot_id=self.read_at)
-        refuse = partial(EngineUnfitError.because, str(self._plan.identifier))
         tasks = [task for task in readable_files(scan.plan_files, refuse) if task.file.file_path in self.paths]
         read = 0
         for batch in batches_of(ArrowScan(table.metadata, table.io, schema, ALWAYS_TRUE), table.io, tasks):

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.table.schema import (
     types_within,
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
-from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 
 _OPTIONS: Final = frozenset(
     {
@@ -41,15 +41,16 @@ _WRITTEN: Final = frozenset(
 )
 
 
-def unfit_for_arrow(draft: WriteDraft, *, begins_branches: bool) -> str | None:
+def unfit_for_arrow(draft: WriteDraft, *, is_free: bool) -> str | None:
     """Return why Arrow cannot write the draft, or None if it can.
 
-    `begins_branches` says whether a table without snapshots can get a branch other than `main` in the catalog. In
-    format version 1, pyiceberg rejects that.
+    `is_free` says whether the catalog takes any change of metadata, as SQL and REST catalogs do: a branch other than
+    `main` in a table without snapshots, although pyiceberg rejects that in version 1, and a snapshot of version 3.
     """
     reasons = chain(
-        _of_merge(draft), _of_table(draft, begins_branches=begins_branches), _of_files(draft), _of_columns(draft)
-    )
+        _of_merge(draft), _of_format(draft, is_free=is_free), _of_table(draft, is_free=is_free),
+        _of_files(draft), _of_columns(draft),
+    )  # fmt: skip
     return next(reasons, None)
 
 
@@ -72,15 +73,31 @@ def _of_merge(draft: WriteDraft) -> Iterator[str]:
     yield from (f"the rows lack the required column {field.name!r}, {kept}" for field in lacking)
 
 
-def _of_table(draft: WriteDraft, *, begins_branches: bool) -> Iterator[str]:
-    """Yield what of the table's format and history needs Spark."""
-    options, state = draft.request.options, draft.state
-    version = max(options.format_version or 0, 0 if state is None else state.format_version)
-    if version >= ROW_LINEAGE_VERSION:
-        yield f"the table has format version {version}, which pyiceberg does not write"
+def _version(draft: WriteDraft) -> int:
+    return max(draft.request.options.format_version or 0, 0 if draft.state is None else draft.state.format_version)
+
+
+def _of_format(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
+    """Yield what of format version 3 needs Spark: pyiceberg writes no metadata of it, and no ids of stored rows."""
+    options, version = draft.request.options, _version(draft)
+    if version < ROW_LINEAGE_VERSION:
+        return
+    what = f"the table has format version {version}"
+    if not is_free:
+        yield f"{what}, which pyiceberg does not write to this catalog"
+    if options.merges:
+        yield f"{what}, and a merge keeps the ids of its rows"
+    others = [change for change in draft.changes if not isinstance(change, BranchUpdate)]
+    if draft.create is not None or others or options.renames or options.schema_evolution == "full":
+        yield f"{what}, and pyiceberg does not create or change such a table"
+
+
+def _of_table(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
+    """Yield what of the table's history needs Spark."""
+    state, version = draft.state, _version(draft)
     is_empty = state is None or MAIN_BRANCH not in state.refs
     is_begun = any(isinstance(item, CreateBranch) and item.snapshot_id is None for item in _branches(draft))
-    if is_empty and is_begun and (version == 1 or not begins_branches):
+    if is_empty and is_begun and (version == 1 or not is_free):
         yield "the table has no snapshot, and pyiceberg begins no branch there"
     base = state.base(draft.request.branch) if state else None
     if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):

@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -79,6 +80,31 @@ NESTED = {
 IN_TABLE = "named_struct('x', 1, 'y', 2, 'z', 3L)"
 IN_FRAME = "named_struct('z', 30S, 'y', 20, 'x', 10Y)"
 """The same fields: in another order, and of narrower types."""
+
+
+@pytest.mark.by_spark
+@pytest.mark.full
+def test_arrow_replaces_rows_of_format_3_beside_deletion_vectors(classic_lake: Lake) -> None:
+    lake, ids_of = classic_lake, "select ts, _row_id as id from lake.db.hours"
+    options = {"iceberg/format_version": 3, "iceberg/table_properties": {"write.delete.mode": "merge-on-read"}}
+    metadata = {"partition_expr": "ts", **options}
+
+    @dg.asset(name="hours", io_manager_key="iceberg", partitions_def=UTC_DAYS, metadata=metadata)
+    def by_arrow(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        at = context.partition_time_window.start
+        return pl.DataFrame({"ts": [at, at], "v": [7, 8]}, schema_overrides={"v": pl.Int32})
+
+    for key in ("2013-01-01", "2013-01-02"):
+        lake.materialize(hours_asset("hours", "1", partitions_def=UTC_DAYS, metadata=metadata), partition_key=key)
+    lake.session.sql("delete from lake.db.hours where ts = timestamp'2013-01-02 12:00:00Z'")
+    before = {row.id for row in lake.session.sql(ids_of).collect() if row.ts.astimezone(UTC).day == 2}
+    for _ in range(2):
+        lake.materialize(by_arrow, partition_key="2013-01-01")
+        assert lake.summaries("hours")[-1]["engine-name"] == "pyarrow"
+        rows = lake.session.sql(f"{ids_of} order by ts").collect()
+        assert (len(rows), len({row.id for row in rows})) == (25, 25)
+        assert before < {row.id for row in rows}
+    assert lake.rows("hours", "v") == [*[1] * 23, 7, 8]
 
 
 @pytest.mark.full

@@ -92,9 +92,14 @@ def test_what_all_branches_share_stays_as_it_is_except_for_new_columns(lake: Lak
     assert "leave `iceberg/branch` out where `environment` is set" in str(error)
 
 
-@pytest.mark.parametrize("main_moves", [pytest.param(False, marks=pytest.mark.full), True])
-def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, main_moves: bool) -> None:
+@pytest.mark.parametrize(
+    ("main_moves", "version"),
+    [(True, 3), *(pytest.param(*item, marks=pytest.mark.full) for item in ((False, 2), (False, 3), (True, 2)))],
+)
+def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, main_moves: bool, version: int) -> None:
     lake.materialize(hours(), doubled, partition_key=DAY)
+    for name in ("hours", "doubled"):
+        lake.session.sql(f"alter table lake.db.{name} set tblproperties ('format-version' = '{version}')")
     review = lake.with_options(environment="pr")
     for value in ("3", "4"):
         review.materialize(hours(value), doubled, partition_key=OTHER_DAY)

@@ -72,6 +72,44 @@ def test_a_run_is_undone_and_its_undo_too(lake: Lake) -> None:
     assert seen(lake) == ([1], [2])
 
 
+@pytest.mark.each_engine
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.full), 3])
+def test_deleted_rows_come_back_and_go_again(lake: Lake, version: int) -> None:
+    """By delete files and deletion vectors, and with the ids that the rows had."""
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    options = {"iceberg/format_version": version, "iceberg/table_properties": modes}
+    merged = {**options, "iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    ids = ", _row_id" if version > 2 else ""
+
+    def rows() -> list[Any]:
+        assert sorted(lake.rows("t", "id", "v")) == sorted((row[0], row[1]) for row in stored()), "two engines agree"
+        return stored()
+
+    def stored() -> list[Any]:
+        return [tuple(row) for row in lake.session.sql(f"select id, v{ids} from lake.db.t order by id").collect()]
+
+    def undone(run: str) -> Any:
+        definitions = dg.Definitions([asset(1, 2, 3)], resources=lake.resources)
+        return undo_run(definitions, run, instance=lake.instance, report=lambda _: None).by
+
+    def asset(*values: int) -> dg.AssetsDefinition:
+        query = " union all ".join(f"select {place} as id, {value} as v" for place, value in enumerate(values))
+        return frame_asset("t", query, metadata=merged)
+
+    lake.materialize(asset(1, 2, 3, 4))
+    lake.materialize(asset(1, 9))
+    lake.session.sql("delete from lake.db.t where id = 3")
+    before = rows()
+    run = str(lake.materialize(asset(1, 9, 7, 8)).run_id)
+    after = rows()
+    assert [row[:2] for row in before] == [(0, 1), (1, 9), (2, 3)]
+    assert [row[:2] for row in after] == [(0, 1), (1, 9), (2, 7), (3, 8)]
+    by = undone(run)
+    assert rows() == before
+    undone(by)
+    assert rows() == after
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("expires_all", [False, True])
 def test_files_that_are_back_outlive_the_snapshot_that_removed_them(classic_lake: Lake, *, expires_all: bool) -> None:
