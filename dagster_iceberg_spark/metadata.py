@@ -50,6 +50,8 @@ class TableMetadata(TypedDict, total=False):
     takes_over: str | None
     contract: str | None
     requires: Sequence[str] | None
+    readers: Sequence[str] | None
+    unread_types: Sequence[str] | None
     maintenance: Mapping[str, Any] | Literal[False] | None
     retain: str | None
     min_file_size: str | None

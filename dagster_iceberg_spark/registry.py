@@ -61,6 +61,13 @@ _FEATURES: Final = (
     Feature("metrics"),
     Feature("mirror", commands=("mirror",), options="MirrorOptions", result_keys=("iceberg/mirror_state",)),
     Feature("pipes"),
+    Feature(
+        "readers",
+        options="ReaderOptions",
+        derives="derivation.with_readers",
+        derives_from="iceberg/readers",
+        findings="findings.check_readers",
+    ),
     Feature("releases", commands=("branches", "diff", "env", "undo"), findings="release_asset.check_releases"),
     Feature("remote_sessions"),
     Feature("serving", commands=("serve",)),

@@ -393,6 +393,11 @@ class WriteOptions:
         _format_version,
         default_text="the table's version; Iceberg's default for a new table",
     )
+    unread_types: tuple[str, ...] = key(
+        "list of types that readers of the table cannot read: no column of them is added; `iceberg/readers` sets it",
+        names,
+        default=("variant",),
+    )
     location: str | None = key(
         "URI of the table's directory, if the asset creates the table",
         text,

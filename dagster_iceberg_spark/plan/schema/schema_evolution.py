@@ -62,7 +62,8 @@ _DIGITS_OF: Final = {INT: 10, LONG: 19}
 """The number of decimal digits of the integer types."""
 _WAITING: Final = (DropColumn, MoveColumn)
 _UNKNOWN: Final = PrimitiveType("unknown")
-_VARIANT: Final = PrimitiveType("variant")
+REFUSED_TYPES: Final[Mapping[str, str]] = {"variant": "which pyiceberg cannot read"}
+"""The types that no column of is added, unless the asset says who reads the table. Each has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,13 @@ def plan_schema_changes(
     docs: Mapping[str, str],
     subject: str,
     protected: Mapping[str, str] | None = None,
+    refused: Mapping[str, str] = REFUSED_TYPES,
 ) -> SchemaChanges:
     """Return the changes of the table that the DataFrame needs, which is written by column name.
 
     `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops columns that the
     DataFrame lacks, except the protected ones (by dotted name, with the reason), and adopts its order. Columns without
-    a description in `docs` keep theirs.
+    a description in `docs` keep theirs. Columns of the types in `refused` are not added, each for a reason.
     """
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
@@ -98,7 +100,7 @@ def plan_schema_changes(
                 hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
             )
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
-    evolution = _Evolution(policy, subject, protected or {}, frame)
+    evolution = _Evolution(policy, subject, protected or {}, frame, refused)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
     before = tuple(change for change in changes if not isinstance(change, _WAITING))
     after = tuple(change for change in changes if isinstance(change, _WAITING))
@@ -273,6 +275,7 @@ class _Evolution:
     subject: str
     protected: Mapping[str, str]
     frame: Schema
+    refused: Mapping[str, str]
 
     def of_fields(
         self, frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]
@@ -280,7 +283,7 @@ class _Evolution:
         target, source = self.frame.like(table), self.frame.like(frame)
         for field in frame:
             if (stored := target.field(field.name)) is None:
-                yield _addition(field, (*path, field.name), subject=self.subject)
+                yield _addition(field, (*path, field.name), self.refused, subject=self.subject)
             else:
                 yield from self.of_type(field.type, stored.type, path=(*path, stored.name))
         missing = [stored for stored in table if source.field(stored.name) is None]
@@ -361,14 +364,16 @@ def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]
             yield f"no column {'.'.join((*path, stored.name))}"
 
 
-def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
+def _addition(field: Field, path: tuple[str, ...], refused: Mapping[str, str], *, subject: str) -> AddColumn:
     within = frozenset(types_within(field.type))
-    if _VARIANT in within:
+    unread = next(((kind, reason) for kind in within if (reason := refused.get(str(kind).partition("(")[0]))), None)
+    if unread is not None:
         raise _cannot_write(
             subject,
             expected=f"a type that every reader supports for the column {'.'.join(path)!r}",
-            found="variant, which makes the whole table unreadable for pyiceberg",
-            hint="store it as text with `to_json`, or as a struct.",
+            found=", ".join(map(str, unread)),
+            hint="store it as text with `to_json` or as a struct, or name the engines that read the table in "
+            "`iceberg/readers`.",
         )
     if _UNKNOWN in within:
         raise _missing_type(subject, path, field)

@@ -20,7 +20,7 @@ from dagster_iceberg_spark.plan.options.output_options import (
 )
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Values
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
-from dagster_iceberg_spark.plan.schema.schema_evolution import storage_verdict
+from dagster_iceberg_spark.plan.schema.schema_evolution import REFUSED_TYPES, storage_verdict
 from dagster_iceberg_spark.plan.write.table_owner import shared_by, takes_over
 from dagster_iceberg_spark.plan.write.write_request import TableRequest
 from dagster_iceberg_spark.table import lineage
@@ -39,6 +39,9 @@ from dagster_iceberg_spark.table.updates import (
 _cannot_write = partial(ConfigurationError.refusing, "write")
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
+_DEFAULT_FORMAT: Final = 2
+_TYPES_OF_FORMAT_3: Final = ("variant",)
+"""Those of them that Spark writes. For `unknown`, there is another refusal."""
 WAP_ENABLED: Final = "write.wap.enabled"
 WAP_SETTINGS: Final = ("spark.wap.branch", "spark.wap.id")
 """Spark stages the writes to a table with `write.wap.enabled` there (Iceberg docs, "Branching and Tagging")."""
@@ -146,6 +149,14 @@ def protected_columns(
             "by which the table is partitioned",
         ),
     }
+
+
+def refused_types(options: WriteOptions, state: TableState | None) -> Mapping[str, str]:
+    """Return the types of which no column is added, each with the reason."""
+    version = max(options.format_version or _DEFAULT_FORMAT, 0 if state is None else state.format_version)
+    of_format_3 = dict.fromkeys(_TYPES_OF_FORMAT_3, "which needs `iceberg/format_version` 3")
+    unread = {name: REFUSED_TYPES.get(name, "which not all readers of the table read") for name in options.unread_types}
+    return {**({} if version > _DEFAULT_FORMAT else of_format_3), **unread}
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:

@@ -356,7 +356,8 @@ def _changes(
     options, subject = request.options, str(request.identifier)
     if state is None:
         # Reject a DataFrame that no table can store before anything is created.
-        plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
+        refused = definition.refused_types(options, None)
+        plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject, refused=refused)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
     definition.check_place(options, state, subject=subject)
     schema = plan_schema_changes(
@@ -366,6 +367,7 @@ def _changes(
         docs=request.column_docs,
         subject=subject,
         protected=definition.protected_columns(options, wanted_fields, state),
+        refused=definition.refused_types(options, state),
     )
     relaxed = [
         RelaxColumn((field.name,))

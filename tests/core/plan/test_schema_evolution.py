@@ -204,10 +204,10 @@ def test_a_variant_within_a_list_is_refused() -> None:
 def test_a_new_column_of_type_variant_is_refused_and_the_hint_is_text() -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         changes(schema(a="int", b="variant"), schema(a="int"))
-    assert "expected a type that every reader supports for the column 'b', found variant, which makes" in str(
+    assert "expected a type that every reader supports for the column 'b', found variant, which pyiceberg" in str(
         caught.value
     )
-    assert "Hint: store it as text with `to_json`, or as a struct." in str(caught.value)
+    assert "Hint: store it as text with `to_json` or as a struct, or name the engines" in str(caught.value)
 
 
 @pytest.mark.parametrize(
