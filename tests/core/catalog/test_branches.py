@@ -5,12 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark import SqlCatalog
-from dagster_iceberg_spark.catalog import branches
+from dagster_iceberg_spark.catalog import branches, transaction
 from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
@@ -67,15 +65,15 @@ def test_an_engine_creates_branches_without_a_snapshot_and_those_of_new_tables(
 def test_a_conflict_is_tried_again(
     catalog: CatalogDescription, table: Table, monkeypatch: pytest.MonkeyPatch, conflicts: int
 ) -> None:
-    create, commit, left = created_at(table), PyIcebergSqlCatalog.commit_table, [None] * conflicts
+    create, commit, left = created_at(table), transaction.commit_table, [None] * conflicts
 
-    def conflicting(*args: Any) -> Any:
+    def conflicting(*args: Any, **options: Any) -> bool:
         if left:
             left.pop()
-            raise CommitFailedException
-        return commit(*args)
+            return False
+        return commit(*args, **options)
 
-    monkeypatch.setattr(PyIcebergSqlCatalog, "commit_table", conflicting)
+    monkeypatch.setattr(branches, "commit_table", conflicting)
     monkeypatch.setattr(branches.AGAIN_AFTER_CONFLICTS, "sleep", lambda _: None)
     if conflicts < branches.ATTEMPTS:
         assert change_branch(catalog, TABLE, create)

@@ -9,17 +9,20 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )
 
+from dagster_iceberg_spark.catalog import document_commit
 from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage, table_to_commit_to
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.core.arrow.writing import ArrowLake
@@ -99,9 +102,35 @@ def test_a_table_that_has_moved_is_a_conflict(lake: ArrowLake, moved: str) -> No
 
 
 def test_what_else_a_commit_changes_is_left_to_pyiceberg(lake: ArrowLake) -> None:
-    assert staged(lake, SetPropertiesUpdate(updates={"a": "b"})) is None
-    lake.table().transaction().set_properties({"write.metadata.compression-codec": "gzip"}).commit_transaction()
+    assert staged(lake, RemovePropertiesUpdate(removals=["a"])) is None
+    lake.table().transaction().set_properties({"write.metadata.compression-codec": "zstd"}).commit_transaction()
     assert staged(lake, ref("old", lake.table().metadata.current_snapshot_id or 0)) is None
+
+
+def test_properties_are_set_and_metadata_is_compressed(lake: ArrowLake) -> None:
+    found = document(staged(lake, SetPropertiesUpdate(updates={"a": "b"}), SetPropertiesUpdate(updates={"c": "d"})))
+    assert found["properties"] == {**lake.table().properties, "a": "b", "c": "d"}
+    lake.table().transaction().set_properties({"write.metadata.compression-codec": "gzip"}).commit_transaction()
+    compressed = staged(lake, ref("old", lake.table().metadata.current_snapshot_id or 0))
+    assert compressed is not None
+    assert compressed.location.endswith(".gz.metadata.json")
+    table = StaticTable.from_metadata(compressed.location)
+    assert {"main", "old"} == table.metadata.refs.keys()
+
+
+def test_rows_of_format_3_get_ids_that_no_other_rows_have(lake: ArrowLake) -> None:
+    found = document(staged(lake, ref("old", lake.table().metadata.current_snapshot_id or 0)))
+    given = {**found, "format-version": 3, "next-row-id": 40}
+
+    def changed(first: int) -> dict[str, Any]:
+        update = added(lake, after=1)
+        fields = {"first_row_id": first, "added_rows": 2}
+        update = AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=fields))
+        return dict(document_commit._changes(given, [update], "before", None))
+
+    assert changed(40)["next-row-id"] == 42
+    with pytest.raises(CommitFailedException, match="the ids of the rows"):
+        changed(39)
 
 
 def test_a_table_to_commit_to_has_the_heads_of_its_branches(lake: ArrowLake) -> None:
