@@ -52,6 +52,7 @@ from .features.mirror.config import DuckLakeMirror
 from .features.mirror.mirrors import build_mirror_checks
 from .features.pipes.launch import IcebergPipes
 from .features.pipes.reattachment import ReattachableSubprocessClient, reattachable
+from .features.releases.ci_environment import ci_environment
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
 from .features.remote_sessions.emr import EmrServerlessSession, EmrSession
@@ -143,6 +144,7 @@ __all__ = [
     "build_table_checks",
     "build_table_sensor",
     "build_undo_op",
+    "ci_environment",
     "foreign_table",
     "metadata_for_table",
     "reattachable",

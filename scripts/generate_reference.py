@@ -412,8 +412,8 @@ def _types() -> Iterator[str]:
     yield from (
         "",
         "`char` and `varchar` are `string` in Iceberg. These types are rejected as new columns: `void` (only NULL);",
-        "`variant`, unless [`iceberg/readers`](readers.md) names engines that read it; and types that Iceberg 1.12 does",
-        "not write from Spark: intervals, `time`, `geometry` and `geography`.",
+        "`variant`, unless [`iceberg/readers`](readers.md) names engines that read it; and types that Iceberg 1.12",
+        "does not write from Spark: intervals, `time`, `geometry` and `geography`.",
         "A column of type `uuid` or `fixed` that another engine created accepts `string` or `binary`. A value that the",
         "type does not have is rejected.",
     )

@@ -56,9 +56,9 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     refuse_outdated,
 )
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
-from dagster_iceberg_spark.plan.write.write_request import ReleaseTag, Staging
+from dagster_iceberg_spark.plan.write.write_request import ReleaseTag
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
+from dagster_iceberg_spark.table.lineage import BRANCH_START, UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 Advance: TypeAlias = Callable[[TableState, StagedRows], bool]
@@ -196,7 +196,7 @@ def _chosen(
     in_python = can_commit(description, table.metadata.format_version)  # it may have been upgraded since the decision
     is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
     if how == "rebase" or is_renamed:
-        commit = _rebase(description, table, state, rows, published) if in_python else None
+        commit = _rebase(description, table, member, published) if in_python else None
         if commit is not None:
             return "rebase", commit
         # The next incremental read continues from the ids in the lineage.
@@ -205,7 +205,7 @@ def _chosen(
     same = {item.snapshot_id: PublishedSnapshot(item.snapshot_id, is_moved=False) for item in rows.snapshots}
     if not in_python:
         return how, TableCommit(state.identifier, table, published=same, by_engine=partial(advance, state, rows))
-    return how, _commit_of(table, state, rows.staging, same)
+    return how, _commit_of(table, member, same)
 
 
 def choose_publication(description: CatalogDescription, state: TableState, rows: StagedRows) -> Publication:
@@ -228,11 +228,7 @@ def _looked_at(description: CatalogDescription, step: _Step) -> Member | Publish
 
 
 def _rebase(
-    description: CatalogDescription,
-    table: Table,
-    state: TableState,
-    rows: StagedRows,
-    published: Mapping[int, PublishedSnapshot],
+    description: CatalogDescription, table: Table, member: Member, published: Mapping[int, PublishedSnapshot]
 ) -> TableCommit | None:
     """Return the commit that adds snapshots with the files and properties of the staged ones to the target.
 
@@ -244,7 +240,7 @@ def _rebase(
     branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12). In a table whose target has
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
-    staging = rows.staging
+    state, rows, staging = member.state, member.rows, member.rows.staging
     head = table.metadata.snapshot_by_id(state.refs.get(staging.target, rows.start_id))  # type: ignore[arg-type]
     is_moved = state.refs.get(staging.target) not in (None, rows.start_id)
     known, base = dict(published), Base.of(table, head)
@@ -254,6 +250,8 @@ def _rebase(
         for snapshot in rows.snapshots:
             upstream = published_upstream(snapshot, known)
             properties = {**kept_properties(snapshot.summary), **({} if upstream is None else {UPSTREAM: upstream})}
+            if member.is_kept and head is not None:
+                properties[BRANCH_START] = str(head.snapshot_id)
             change = change_of(table, snapshot.snapshot_id)
             written.append(SnapshotFiles(table, base))
             new = change.snapshot(written[-1], properties, Operation(snapshot.operation))
@@ -264,7 +262,7 @@ def _rebase(
             known[snapshot.snapshot_id] = PublishedSnapshot(new.snapshot_id, is_moved=is_moved)
         stack.pop_all()
     own = {snapshot.snapshot_id: known[snapshot.snapshot_id] for snapshot in rows.snapshots}
-    return _commit_of(table, state, staging, own, tuple(added), partial(discard_all, written))
+    return _commit_of(table, member, own, tuple(added), partial(discard_all, written))
 
 
 def discard_all(written: Iterable[SnapshotFiles]) -> None:
@@ -332,25 +330,29 @@ def _changes_of(table: Table, snapshot: Snapshot, described: Callable[[ManifestD
 
 def _commit_of(
     table: Table,
-    state: TableState,
-    staging: Staging,
+    member: Member,
     published: Mapping[int, PublishedSnapshot],
     updates: tuple[TableUpdate, ...] = (),
     discard: Callable[[], None] = ignore,
 ) -> TableCommit:
-    """Return the commit that moves the target and drops the staged branch, if both are as they were seen."""
+    """Return the commit that moves the target and drops the staged branch, if both are as they were seen.
+
+    A branch that is kept moves itself, and its target stays.
+    """
+    state, staging = member.state, member.rows.staging
     requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
         as_seen(staging.target, state),
         as_seen(staging.branch, state),
     )
     newest = published[state.refs[staging.branch]]
-    changes = (
-        *updates,
+    moved = (
         move_of(table, staging.target, newest.snapshot_id, retention_days=staging.target_retention_days),
         removal_of(staging.branch),
         *(() if staging.tag is None else (update_of_tag(staging.tag.at(newest.snapshot_id)),)),
     )
+    kept = (move_of(table, staging.branch, newest.snapshot_id),)
+    changes = (*updates, *(kept if member.is_kept else moved))
     return TableCommit(state.identifier, table, published, requirements, changes, discard)
 
 

@@ -12,6 +12,7 @@ from dagster_iceberg_spark.cli.plans import instant_of, plan_id, plan_options, r
 from dagster_iceberg_spark.cli.terminal import minute, print_table, say
 
 if TYPE_CHECKING:
+    from dagster_iceberg_spark.catalog.publication import Release
     from dagster_iceberg_spark.features.releases.environments import StagedBranch
     from dagster_iceberg_spark.features.releases.plan.branch_diff import TableDiff
     from dagster_iceberg_spark.features.releases.undo import Undo
@@ -146,16 +147,23 @@ def _show(found: "list[TableDiff]", *, as_json: bool, as_markdown: bool) -> None
 @click.argument("name")
 @location_options
 @plan_options
+@click.option("--report", "is_reported", is_flag=True, help="Record the materializations in the Dagster instance.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def env_promote(*, name: str, is_plan: bool, applied: str | None, as_json: bool, **options: Any) -> None:
+def env_promote(
+    *, name: str, is_plan: bool, applied: str | None, is_reported: bool, as_json: bool, **options: Any
+) -> None:
     """Publish what an environment has written, at one instant where the catalog can, and drop its branches.
+
+    The instance of `--report` is that of DAGSTER_HOME.
 
     \b
     Examples:
       dagster-iceberg-spark env promote pr-7
+      dagster-iceberg-spark env promote pr-7 --report
       dagster-iceberg-spark env promote pr-7 --plan
       dagster-iceberg-spark env promote pr-7 --apply 19acf1b3a40-0c5e2b1f9a7d
     """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.assets.stored_tables import home_instance
     from dagster_iceberg_spark.features.releases.environments import plan_promotion, promote_environment
 
     made_at = instant_of(applied, changes_nothing=is_plan)
@@ -168,14 +176,33 @@ def env_promote(*, name: str, is_plan: bool, applied: str | None, as_json: bool,
             _print_promotion(plan, documents, as_json=as_json)
             return
         require_same(plan, str(applied))
+    with usage_errors(), home_instance() as instance:
+        if is_reported and instance is None:
+            raise click.UsageError("--report needs a Dagster instance. Set DAGSTER_HOME to its directory.")
+        recording = instance if is_reported else None
+        found = in_locations(options, partial(promote_environment, name=name, instance=recording, report=say))
+    _print_releases(found, empty="Nothing to publish.")
+
+
+@env.command("update")
+@click.argument("name")
+@location_options
+def env_update(name: str, **options: Any) -> None:
+    """Add what an environment has written to the newest snapshot of `main`, which stays as it is."""
+    from dagster_iceberg_spark.features.releases.environments import update_environment
+
     with usage_errors():
-        found = in_locations(options, partial(promote_environment, name=name, report=say))
+        found = in_locations(options, partial(update_environment, name=name, report=say))
+    _print_releases(found, empty="Nothing to update.")
+
+
+def _print_releases(found: Sequence["Release"], *, empty: str) -> None:
     rows = [
         (item.member.asset, item.how, str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
         for release in found
         for item in release.members
     ]
-    print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
+    print_table(("table", "publication", "snapshot", "at one instant"), rows, empty=empty)
 
 
 def _print_promotion(plan: str, documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:

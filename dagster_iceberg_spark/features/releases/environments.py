@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
@@ -29,7 +29,7 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
 )
 from dagster_iceberg_spark.features.serving.plan import Point, snapshots_at
 from dagster_iceberg_spark.plan.publication.branch import Environment, branch_start, is_environment_branch
-from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, rows_of_scope
+from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, passed_snapshots, rows_of_scope
 from dagster_iceberg_spark.plan.read.read_options import ReadOptions
 from dagster_iceberg_spark.plan.read.read_plan import plan_read
 from dagster_iceberg_spark.plan.write.write_request import Staging, is_staged_branch
@@ -37,6 +37,8 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+PROMOTED_FROM: Final = "iceberg/promoted_from"
 
 
 def rows_of_files(
@@ -218,9 +220,20 @@ def plan_promotion(definitions: dg.Definitions, name: str) -> list[Promotion]:
 
 
 def promote_environment(
-    definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
+    definitions: dg.Definitions,
+    name: str,
+    *,
+    instance: dg.DagsterInstance | None = None,
+    report: Callable[[str], None] = print,
 ) -> list[Release]:
-    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog."""
+    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog.
+
+    Args:
+        definitions: The code location.
+        name: The name of the environment.
+        instance: The instance that records a materialization of each asset and partition, or None to record none.
+        report: Called with a sentence about what was done.
+    """
     by_catalog: dict[object, list[_Table]] = {}
     with _tables(definitions, name) as tables:
         for table in tables:
@@ -238,7 +251,55 @@ def promote_environment(
             for together in by_catalog.values()
         ]
         report_moved([(table.io_manager, table.spec) for table in tables if table.own], report=report, warn=report)
+        if instance is not None:
+            heads = {item.member.asset: item.published.snapshot_id for each in releases for item in each.members}
+            for table in tables:
+                if table.own:
+                    _record(instance, table, name, heads[str(table.state.identifier)])
         return releases
+
+
+def _record(instance: dg.DagsterInstance, table: _Table, name: str, snapshot_id: int) -> None:
+    """Record a materialization of what an environment has written to a table: of its partitions, if they are known."""
+    keys = written_partitions(table.spec, table.own).keys
+    metadata = {lineage.SNAPSHOT_ID: str(snapshot_id), PROMOTED_FROM: name}
+    for key in sorted(keys) if table.spec.partitions_def is not None else (None,):
+        event = dg.AssetMaterialization(
+            table.spec.key, partition=key, metadata=metadata, description=f"Promoted from the environment {name}."
+        )
+        instance.report_runless_asset_event(event)
+
+
+def update_environment(
+    definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
+) -> list[Release]:
+    """Add what an environment has written to the newest snapshot of `main`: a commit for each catalog that can.
+
+    So its branches also have what others have written to `main` since, except for the partitions that it has written
+    itself. A branch without rows of its own is dropped: the next write begins it again.
+
+    Raises:
+        CommitConflictError: Others have written the same partitions to `main`. Nothing of that catalog is changed.
+    """
+    by_catalog: dict[object, list[tuple[_Table, Member]]] = {}
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            if not table.own:
+                drop_branch(table.io_manager, table.state.identifier, table.branch)
+                continue
+            member = replace(table.member(), is_kept=True)
+            if passed_snapshots(member.state, member.rows):
+                of_catalog = by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, [])
+                of_catalog.append((table, member))
+        return [
+            publish(
+                together[0][0].io_manager.spark.catalog_description,
+                [member for _, member in together],
+                lambda *_: False,  # an engine cannot do it
+                report=report,
+            )
+            for together in by_catalog.values()
+        ]
 
 
 def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:

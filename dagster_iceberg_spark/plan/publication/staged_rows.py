@@ -308,11 +308,15 @@ def _sample(result: AuditResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An asset of a release, with the state of its table and the rows that the run has staged."""
+    """An asset of a release, with the state of its table and the rows that the run has staged.
+
+    `is_kept` says whether the branch stays and follows its target, which does not get the rows.
+    """
 
     asset: str
     state: TableState
     rows: StagedRows
+    is_kept: bool = False
 
     @property
     def reads(self) -> tuple[UpstreamRead, ...]:

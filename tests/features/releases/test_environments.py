@@ -13,11 +13,13 @@ from click.testing import CliRunner
 
 from dagster_iceberg_spark import CommitConflictError, IcebergPySparkIOManager, build_release
 from dagster_iceberg_spark.cli.app import app
+from dagster_iceberg_spark.features.releases.ci_environment import ci_environment
 from dagster_iceberg_spark.features.releases.environments import (
     drop_environment,
     environment_branches,
     environment_diff,
     promote_environment,
+    update_environment,
 )
 from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
@@ -118,6 +120,63 @@ def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, mai
     assert set(lake.table("hours").metadata.refs) == {"main"}
     lake.materialize(hours("6"), doubled, partition_key=OTHER_DAY)
     assert values(lake, "doubled") == [2, 12]
+
+
+@pytest.mark.parametrize("version", [3, pytest.param(2, marks=pytest.mark.full)])
+def test_an_environment_takes_what_others_have_written_to_main(lake: Lake, version: int) -> None:
+    options: dict[str, Any] = {"format_version": version}
+    lake.materialize(hours(**options), doubled, partition_key=DAY)
+    review = lake.with_options(environment="pr")
+    for value in ("3", "4"):
+        review.materialize(hours(value), doubled, partition_key=OTHER_DAY)
+    own = environment_diff(definitions(lake), "pr")
+    assert update_environment(definitions(lake), "pr") == []
+    lake.materialize(hours("9", **options), doubled, partition_key="2013-01-05")
+    main = lake.head("hours").snapshot_id
+    (release,) = update_environment(definitions(lake), "pr", report=lambda _: None)
+    assert (len(release.members), release.is_atomic) == (2, True)
+    assert (values(lake, "hours", "env_pr"), values(lake, "doubled", "env_pr")) == ([1, 4, 9], [2, 8, 18])
+    assert (values(lake, "hours"), lake.head("hours").snapshot_id) == ([1, 9], main)
+    assert environment_diff(definitions(lake), "pr") == own, "what the environment changes is the same"
+    head: Any = lake.table("doubled").snapshot_by_name("env_pr")
+    upstream = json.loads(head.summary["dagster.upstream"])
+    assert upstream[0]["snapshot_id"] == lake.table("hours").metadata.refs["env_pr"].snapshot_id
+    lake.materialize(hours("7", **options), partition_key=OTHER_DAY)
+    with pytest.raises(CommitConflictError, match="which has added or removed some of them since"):
+        update_environment(definitions(lake), "pr")
+    lake.materialize(hours("8", **options), partition_key="2013-01-06")
+    assert values(lake, "doubled", "env_pr") == [2, 8, 18]
+
+
+def test_a_promotion_is_recorded(lake: Lake) -> None:
+    lake.materialize(hours(), partition_key=DAY)
+    lake.with_options(environment="pr").materialize(hours("3"), partition_key=OTHER_DAY)
+    promote_environment(definitions(lake, hours()), "pr", instance=lake.instance, report=lambda _: None)
+    (record, *_) = lake.instance.fetch_materializations(dg.AssetKey("hours"), limit=1).records
+    materialization = record.asset_materialization
+    assert materialization is not None
+    found = {key: value.value for key, value in materialization.metadata.items()}
+    assert (materialization.partition, found) == (
+        OTHER_DAY,
+        {"iceberg/snapshot_id": str(lake.head("hours").snapshot_id), "iceberg/promoted_from": "pr"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"GITHUB_REF": "refs/heads/pull/7"}, None),
+        ({"GITHUB_REF": "refs/pull/7/merge"}, "pr-7"),
+        ({"CIRCLE_PULL_REQUEST": "https://example.com/org/repo/pull/12"}, "pr-12"),
+        ({"CI_MERGE_REQUEST_IID": "3"}, "pr-3"),
+        ({"DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT": "1", "DAGSTER_CLOUD_DEPLOYMENT_NAME": "0a1b"}, "0a1b"),
+        ({"DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT": "0", "DAGSTER_CLOUD_DEPLOYMENT_NAME": "prod"}, None),
+        ({"DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT": "1", "DAGSTER_CLOUD_PULL_REQUEST_ID": "5"}, "pr-5"),
+    ],
+)
+def test_ci_names_the_environment(variables: dict[str, str], expected: str | None) -> None:
+    assert ci_environment(variables) == expected
 
 
 @pytest.mark.full
