@@ -346,8 +346,8 @@ def _keys_of_inputs() -> Iterator[str]:
     yield from _table(("key", "value"), ((name, key.values) for name, key in read_options.INPUT_KEYS.items()))
     yield ""
     yield (
-        f"`{read_options.AS_OF}` and `{read_options.REF}` can be combined; `{read_options.SNAPSHOT_ID}` and "
-        f"`{read_options.AS_OF_RUN}` cannot be combined with another of these four keys. You can also set the four "
+        f"`{read_options.AS_OF}` and `{read_options.REF}` can be combined; `{read_options.SNAPSHOT_ID}`, "
+        f"`{read_options.AS_OF_RUN}` and `{read_options.AS_OF_RELEASE}` stand alone. You can also set these five "
         "keys as tags of a run, for every input, and without `iceberg/` in a run's configuration of an input. The "
         "configuration replaces the tags, and the tags replace the definition."
     )

@@ -26,6 +26,7 @@ COLUMNS: Final = "columns"
 SNAPSHOT_ID: Final = "iceberg/snapshot_id"
 AS_OF: Final = "iceberg/as_of"
 AS_OF_RUN: Final = "iceberg/as_of_run"
+AS_OF_RELEASE: Final = "iceberg/as_of_release"
 REF: Final = "iceberg/ref"
 ROW_FILTER: Final = "iceberg/row_filter"
 LIMIT: Final = "iceberg/limit"
@@ -69,6 +70,12 @@ class ReadOptions:
         "id of an earlier run: reads the snapshot that the step of the same name read in that run",
         text,
         expected="a run's id",
+        is_of_run=True,
+    )
+    as_of_release: str | None = key(
+        "name of a release: reads the rows that it has published, or that were in the table then",
+        text,
+        expected="the name of a release",
         is_of_run=True,
     )
     ref: str | None = key("branch or tag to read", text, expected="the name of a branch or a tag", is_of_run=True)
@@ -117,7 +124,7 @@ class ReadOptions:
     @property
     def is_head(self) -> bool:
         """Whether the input reads the head of a branch or a tag."""
-        return self.snapshot_id is None and self.as_of is None and self.as_of_run is None
+        return all(item is None for item in (self.snapshot_id, self.as_of, self.as_of_run, self.as_of_release))
 
 
 INPUT_KEYS: Final[Mapping[str, MetadataKey]] = {item.name: item for item in keys_of(ReadOptions)}
@@ -174,5 +181,5 @@ def _moment(given: Mapping[str, Any]) -> dict[str, Any]:
 def _require_one(moment: Mapping[str, Any], place: str) -> None:
     """Reject more than one key of time travel, except an instant of a branch."""
     if len(moment) > 1 and set(moment) != {AS_OF, REF}:
-        alone = next(key for key in (SNAPSHOT_ID, AS_OF_RUN) if key in moment)
+        alone = next(key for key in (SNAPSHOT_ID, AS_OF_RUN, AS_OF_RELEASE) if key in moment)
         raise MetadataKeyError.refusing("use", place, expected=f"`{alone}` alone", found=f"`{'` and `'.join(moment)}`")

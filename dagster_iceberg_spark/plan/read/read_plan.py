@@ -225,6 +225,12 @@ def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: Upstream
         return None if known is None else _known_snapshot(state, known, of_run=options.as_of_run)
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
+    if options.as_of_release is not None:
+        tags = sorted(state.refs.keys() - set(state.branches))
+        if options.as_of_release not in tags:
+            expected = f"the tag of the release {options.as_of_release!r}"
+            raise refused(expected=expected, found=f"the tags {', '.join(tags) or 'none'}")
+        return state.refs[options.as_of_release]
     if options.ref not in (None, MAIN_BRANCH, *state.refs):
         raise refused(
             expected=f"a branch or tag {options.ref!r}", found=f"the refs {', '.join(sorted(state.refs)) or 'none'}"

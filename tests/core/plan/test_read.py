@@ -29,7 +29,8 @@ def history() -> TableState:
         *(Snapshot(number, None, number * 1000, "append", {}, schema_id=int(number > 10)) for number in (10, 20, 30))
     )
     audit = snapshot(25, parent=20)
-    return table(NEW, snapshots=(*items, audit), refs={"main": 30, "audit": 25, "v1": 10}, schemas={0: OLD, 1: NEW})
+    refs = {"main": 30, "audit": 25, "v1": 10}
+    return table(NEW, snapshots=(*items, audit), refs=refs, branches=("main", "audit"), schemas={0: OLD, 1: NEW})
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ def history() -> TableState:
         (ReadOptions(snapshot_id=25), 25),
         (ReadOptions(ref="audit"), 25),
         (ReadOptions(ref="v1"), 10),
+        (ReadOptions(as_of_release="v1"), 10),
         (ReadOptions(as_of=seconds(10)), 10),
         (ReadOptions(as_of=seconds(19.999)), 10),
         (ReadOptions(as_of=seconds(20)), 20),
@@ -107,6 +109,7 @@ def test_the_time_zone_of_as_of_does_not_matter() -> None:
     ("options", "message"),
     [
         (ReadOptions(snapshot_id=99), "expected the snapshot 99, found 4 other snapshots. Hint: it may have expired"),
+        (ReadOptions(as_of_release="audit"), "expected the tag of the release 'audit', found the tags v1."),
         (ReadOptions(ref="gone"), "expected a branch or tag 'gone', found the refs audit, main, v1."),
         (ReadOptions(as_of=seconds(9.999)), "expected the snapshot that 'main' had at 1970-01-01T00:00:09.999"),
         (

@@ -63,6 +63,7 @@ def test_an_unknown_key_without_a_close_match_is_refused_with_all_keys() -> None
     ("metadata", "expected"),
     [
         ({"iceberg/as_of_run": "4f3c"}, ReadOptions(as_of_run="4f3c")),
+        ({"iceberg/as_of_release": "2026-11"}, ReadOptions(as_of_release="2026-11")),
         ({"iceberg/row_filter": "a > 1"}, ReadOptions(row_filter="a > 1")),
         ({"iceberg/limit": 0}, ReadOptions(limit=0)),
         ({"iceberg/missing": "empty"}, ReadOptions(missing="empty")),
@@ -76,6 +77,7 @@ def test_each_key_sets_its_own_option(metadata: dict[str, Any], expected: ReadOp
     ("metadata", "message"),
     [
         ({"iceberg/as_of_run": "r", "iceberg/ref": "b"}, "expected `iceberg/as_of_run` alone"),
+        ({"iceberg/as_of_release": "r", "iceberg/as_of": "x"}, "expected `iceberg/as_of_release` alone"),
         ({"iceberg/limit": -1}, "expected a number of rows, found -1"),
         (
             {"iceberg/limit": 1, "iceberg/read": "changes"},

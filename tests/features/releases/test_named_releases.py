@@ -31,6 +31,14 @@ def tags(lake: Lake, name: str) -> dict[str, int]:
     return {key: ref.snapshot_id for key, ref in refs.items() if ref.snapshot_ref_type.value == "tag"}
 
 
+def reader_of(lake: Lake) -> dg.AssetsDefinition:
+    @dg.asset(name="newest", ins={"hours": dg.AssetIn()})
+    def newest(hours: annotation_of(DataFrame, lake)) -> int:  # type: ignore[valid-type]
+        return int(hours.agg({"v": "max"}).first()[0])
+
+    return newest
+
+
 @pytest.mark.spark
 @pytest.mark.each_engine
 def test_all_tables_get_the_tag_at_the_instant_of_the_publication(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +62,9 @@ def test_all_tables_get_the_tag_at_the_instant_of_the_publication(lake: Lake, mo
 
     result = lake.materialize(reader, *named(), selection=[reader])
     assert result.output_for_node("reader") == 1
+    by_tag = lake.materialize(reader_of(lake), *named(), selection=["newest"], tags={"iceberg/as_of_release": DAY})
+    assert by_tag.output_for_node("newest") == 1
+    assert lake.materialize(reader_of(lake), *named(), selection=["newest"]).output_for_node("newest") == 3
 
 
 @pytest.mark.spark
