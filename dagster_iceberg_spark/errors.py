@@ -16,6 +16,7 @@
     |   |-- MergeKeyError             NULL or repeated merge keys in the batch
     |   `-- AuditFailedError          rows that fail an audit; they are staged, and not published
     |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
+    |-- ConcurrentWriteError          another run has written the same partitions first, and is to win; not retried
     |-- UnauditedReleaseError         run the blocking checks with the assets that a release publishes; not retried
     |-- ReplayFailedError             a step of a replayed run failed: read the log; not retried
     |-- JobFailedError                a job committed no snapshot: read its log; a RetryPolicy may launch another one
@@ -155,6 +156,10 @@ class AuditFailedError(DataError):
 
 class UpstreamMissingError(IcebergSparkError, LookupError):
     """The table, snapshot or column that an input reads does not exist."""
+
+
+class ConcurrentWriteError(IcebergSparkError, RuntimeError):
+    """Another run has written the same partitions since this run began, and `iceberg/concurrent_writes` lets it win."""
 
 
 class UnauditedReleaseError(IcebergSparkError, RuntimeError):

@@ -41,6 +41,7 @@ class TableMetadata(TypedDict, total=False):
     sort_by: Sequence[str] | None
     table_properties: Mapping[str, str | None] | None
     write_options: Mapping[str, str] | None
+    concurrent_writes: Literal["last_wins", "first_wins"] | None
     format_version: Literal[1, 2, 3] | None
     location: str | None
     branch: str | None

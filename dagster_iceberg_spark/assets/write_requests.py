@@ -150,7 +150,7 @@ def write_request(
             run_id=step.run_id if step else str(uuid.uuid4()), output=facts.name, scope=scope, branch=options.branch
         ),
         package_version=PACKAGE_VERSION,
-        started_at=_started_at(step) if options.merge.boundary == OF_RUN and options.merge.validity else None,
+        started_at=_started_at(step) if _needs_start(options) else None,
         resumes=tuple(candidate.token for candidate in candidates if not candidate.is_same_run),
     )
     if options.publish == "step":
@@ -188,6 +188,11 @@ def write_request(
         earlier_attempts=partial(earlier_attempts, step, candidates),
         audit_samples=audit_samples,
     )
+
+
+def _needs_start(options: WriteOptions) -> bool:
+    has_versions = options.merge.boundary == OF_RUN and bool(options.merge.validity)
+    return has_versions or options.concurrent_writes == "first_wins"
 
 
 def _started_at(facts: StepFacts | None) -> dt.datetime:

@@ -20,7 +20,7 @@ from dagster_iceberg_spark.plan.options.output_options import RENAMES, SCHEMA_EV
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import OvertakenError
 from dagster_iceberg_spark.plan.read.history import NEWEST
-from dagster_iceberg_spark.plan.read.incremental import refuse_consumed
+from dagster_iceberg_spark.plan.read.incremental import refuse_consumed, refuse_second
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write import adoption
 from dagster_iceberg_spark.plan.write.definition import refuse_other_columns
@@ -133,6 +133,9 @@ class _Attempts:
 
         A write that replaces or merges rows can be repeated and needs no older history.
         """
+        started_at = self.request.materialization.started_at
+        if self.request.table.options.concurrent_writes == "first_wins" and started_at is not None:
+            return lambda snapshot: snapshot.committed_at < started_at
         since_ms = adoption.searched_since_ms(self.request.candidates)
         if since_ms is not None and self.request.table.options.write_disposition == "append":
             return lambda snapshot: snapshot.committed_at_ms < since_ms
@@ -171,6 +174,7 @@ class _Attempts:
             is_pending=partial(adoption.has_read_changes, candidates=request.candidates),
             subject=request.subject,
         )
+        refuse_second(state, request.materialization, request.table.options, subject=request.subject)
         self.engine.require_writable(state)
 
     def _plan(self, state: TableState | None) -> tuple[WritePlan, StoredNames]:

@@ -60,6 +60,7 @@ RENAMES: Final = "iceberg/renames"
 REQUIRED_COLUMNS: Final = "iceberg/required_columns"
 IDENTIFIER_FIELDS: Final = "iceberg/identifier_fields"
 SORT_BY: Final = "iceberg/sort_by"
+CONCURRENT_WRITES: Final = "iceberg/concurrent_writes"
 FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
@@ -387,6 +388,12 @@ class WriteOptions:
         one_of(get_args(WriteEngine)),
         default="auto",
         is_configurable=True,
+    )
+    concurrent_writes: Literal["last_wins", "first_wins"] = key(
+        "`last_wins` or `first_wins`: whether a run may replace what another run has written to the same partitions "
+        "since it began",
+        one_of(("last_wins", "first_wins")),
+        default="last_wins",
     )
     format_version: int | None = key(
         "1, 2 or 3: the format version of the table; a table of an older version is upgraded permanently",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.errors import ChangesConsumedError, ConfigurationError
-from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.errors import ChangesConsumedError, ConcurrentWriteError, ConfigurationError
+from dagster_iceberg_spark.plan.options.output_options import CONCURRENT_WRITES, WriteOptions
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.read.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, within_file
@@ -19,6 +19,7 @@ from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
     PARTITION_DIGEST,
     PARTITION_KEYS,
+    RUN_ID,
     UPSTREAM,
     Materialization,
     ReadKind,
@@ -117,7 +118,7 @@ def lost_history(table: OutputTable) -> str | None:
 
 def position_in(snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> Position | None:
     """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it."""
-    share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
+    share, reads = share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
         return None
     if table.is_pending(snapshot):
@@ -311,14 +312,44 @@ def _consumer(table: OutputTable, read: UpstreamRead, known: int | None) -> str 
     for snapshot in table.history:
         if snapshot.snapshot_id == known:
             return None
-        if table.is_pending(snapshot) or _share_of_run(snapshot, table) == "none":
+        if table.is_pending(snapshot) or share_of_run(snapshot, table) == "none":
             continue
         if _reads_of(snapshot, read) or not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
             return f"snapshot {snapshot.snapshot_id} of the same asset, which has read them too"
     return None if known is None else f"a table without the snapshot {known} that it had when they were read"
 
 
-def _share_of_run(snapshot: Snapshot, table: OutputTable) -> str:
+def refuse_second(
+    state: TableState | None, materialization: Materialization, options: WriteOptions, *, subject: str
+) -> None:
+    """Reject a write if another run has written some of its partitions since this one began, and the first run wins."""
+    if options.concurrent_writes == "last_wins" or materialization.started_at is None:
+        return
+    table = OutputTable(
+        asset=materialization.asset_key,
+        branch=options.branch,
+        scope=materialization.scope,
+        state=state,
+        is_pending=lambda _: False,
+        is_recorded=lambda _: False,
+        former=options.takes_over,
+    )
+    for snapshot in table.history:
+        if snapshot.committed_at < materialization.started_at:
+            return
+        run = snapshot.summary.get(RUN_ID)
+        if run in (None, materialization.run_id) or share_of_run(snapshot, table) == "none":
+            continue
+        raise ConcurrentWriteError.refusing(
+            "write",
+            subject,
+            expected=f"no other run of the same partitions since this run began (`{CONCURRENT_WRITES}`)",
+            found=f"snapshot {snapshot.snapshot_id} of run {run}, committed at {snapshot.committed_at:%H:%M:%S} UTC",
+            hint="if its rows are outdated, materialize the partitions again.",
+        )
+
+
+def share_of_run(snapshot: Snapshot, table: OutputTable) -> str:
     """Return how many of the run's partitions a snapshot wrote; `none` if another asset wrote it."""
     summary = snapshot.summary
     if summary.get(ASSET_KEY) not in {table.asset, table.former} - {None}:

@@ -113,6 +113,8 @@ def _of_files(draft: WriteDraft) -> Iterator[str]:
     for name in properties:
         if name.startswith(_PROPERTIES):
             yield f"pyarrow does not write files as the table property {name} asks"
+    if options.concurrent_writes == "first_wins":
+        yield "Iceberg's Java library compares the rows of concurrent writes"
     for name in sorted(options.write_options.keys() - _OPTIONS):
         yield f"the write option {name} is Spark's"
     order = state.sort_order if state is not None and options.sort_by is None else options.sort_by or ()

@@ -471,7 +471,9 @@ def _write_options(
     if len(scope.keys) > MAXIMUM_OPEN_PARTITIONS and FANOUT_PROPERTY not in properties:
         automatic[FANOUT_OPTION] = "false"
     base_id = action.base_snapshot_id if isinstance(action, Overwrite) else None
-    if base_id is not None and "isolation-level" in options.write_options:
+    if options.concurrent_writes == "first_wins" and isinstance(action, Overwrite):
+        automatic["isolation-level"] = "serializable"
+    if base_id is not None and "isolation-level" in {**automatic, **options.write_options}:
         # By Iceberg's default, an isolation level checks all snapshots for conflicts.
         automatic["validate-from-snapshot-id"] = str(base_id)
     return {**automatic, **options.write_options}

@@ -1,11 +1,13 @@
 """Appending, merging, and the guard against rows that a run does not own."""
 
 import datetime as dt
+from collections.abc import Callable
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, around_write, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -233,3 +235,46 @@ def test_a_query_may_name_dataframes(lake: Lake) -> None:
     """pyspark drops the views that stand for them as soon as it has the result."""
     lake.materialize(frame_asset("t", lambda spark: spark.sql("select id from {rows}", rows=spark.range(3))))
     assert lake.rows("t") == [0, 1, 2]
+
+
+@pytest.mark.by_spark
+@pytest.mark.each_engine
+@pytest.mark.parametrize("moment", ["computation", "write"])
+@pytest.mark.parametrize("audits", [{}, {"iceberg/audits": {"plausible": "v > 0"}}], ids=["", "audited"])
+def test_the_first_of_two_runs_of_a_partition_wins(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, moment: str, audits: dict[str, Any]
+) -> None:
+    """Whether the other run commits while rows are computed, or between the plan and the commit."""
+    first_wins = {**DAY, "iceberg/concurrent_writes": "first_wins", **audits}
+    others: list[str] = []
+
+    def hours(value: str, **options: Any) -> dg.AssetsDefinition:
+        return hours_asset("hours", value, partitions_def=DAYS, metadata=first_wins, **options)
+
+    def other() -> None:
+        if others:
+            lake.materialize(hours("2"), partition_key=others.pop())
+
+    @dg.asset(partitions_def=DAYS)
+    def gate() -> dg.MaterializeResult[None]:
+        if moment == "computation":
+            other()
+        return dg.MaterializeResult()
+
+    def writing(write: Callable[[], Any], _: Any) -> Any:
+        if moment == "write":
+            other()
+        return write()
+
+    around_write(monkeypatch, writing)
+    lake.materialize(hours("1"), partition_key="2013-01-01")
+    others.append("2013-01-02")
+    lake.materialize(gate, hours("1", deps=[gate]), partition_key="2013-01-03")
+    assert lake.rows("hours", "v") == [1] * 48 + [2] * 24, "runs of other partitions are no rivals"
+    others.append("2013-01-01")
+    error = lake.failure(gate, hours("3", deps=[gate]), partition_key="2013-01-01")
+    assert error.class_name == "ConcurrentWriteError", error
+    assert "expected no other run of the same partitions since this run began" in str(error)
+    assert lake.rows("hours", "v") == [1] * 24 + [2] * 48
+    lake.materialize(hours("4"), partition_key="2013-01-01")
+    assert lake.rows("hours", "v") == [1] * 24 + [2] * 24 + [4] * 24
