@@ -49,8 +49,9 @@ def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
     if as_json:
         click.echo(json.dumps([entry.document() for entry in entries], indent=2))
     else:
-        rows = [(*entry.cells(), short_id(entry.run_id)) for entry in entries]
-        print_table(COLUMNS, rows, numbers=COLUMNS[4:6], empty="The table has no snapshot.")
+        columns = (*COLUMNS, *(["refs"] if any(entry.refs for entry in entries) else []))
+        rows = [(*entry.cells(), short_id(entry.run_id), ", ".join(entry.refs))[: len(columns)] for entry in entries]
+        print_table(columns, rows, numbers=COLUMNS[4:6], empty="The table has no snapshot.")
 
 
 @click.command()

@@ -51,11 +51,13 @@ class HistoryEntry:
     Args:
         is_expired: Whether the table has it no longer, and the ledger of maintenance tells of it.
         is_lost: Whether it was current on `main`, which was rolled back since.
+        refs: The other branches and the tags that point to it, such as the name of a release.
     """
 
     snapshot: Snapshot
     is_expired: bool = False
     is_lost: bool = False
+    refs: tuple[str, ...] = ()
 
     @property
     def change(self) -> str:
@@ -107,6 +109,7 @@ class HistoryEntry:
             "writer": self.writer,
             "expired": self.is_expired,
             "rolled_back": self.is_lost,
+            "refs": [*self.refs],
         }
 
     def cells(self) -> tuple[str, ...]:

@@ -99,6 +99,10 @@ def test_a_branch_names_its_newest_snapshot(snapshots: list[int], tmp_path: Path
     catalog.load_table("db.flights").manage_snapshots().create_tag(snapshots[0], "first").commit()
     assert f"db.report  {snapshots[2]}" in run(tmp_path, "impact", "db.flights@first").output
     assert "Nothing was derived from it." in run(tmp_path, "impact", "db.flights@main").output
+    text = run(tmp_path, "history", "db.flights").output
+    assert [line.split()[-1] for line in text.splitlines() if "refs" in line or "first" in line] == ["refs", "first"]
+    found = json.loads(run(tmp_path, "history", "db.flights", "--json").output)
+    assert [item["refs"] for item in found] == [[], [], ["first"]]
 
 
 def test_what_a_rollback_has_taken_off_main_is_in_the_history(snapshots: list[int], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import reason_of, with_undone
 from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
-from dagster_iceberg_spark.table.snapshot import Snapshot, ancestry
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, ancestry
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class TableHistory:
 
     def entry(self, snapshot: Snapshot) -> HistoryEntry:
         """Return a snapshot of the table in words."""
-        return HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in self.expired)
+        at = snapshot.snapshot_id
+        refs = sorted(name for name, snapshot_id in self.refs.items() if snapshot_id == at and name != MAIN_BRANCH)
+        return HistoryEntry(snapshot, is_expired=at in self.expired, refs=tuple(refs))
 
     def entries(self) -> list[HistoryEntry]:
         """Return the snapshots of `main`, newest first, and among them those that it has lost by a rollback."""
