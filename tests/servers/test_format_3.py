@@ -1,0 +1,86 @@
+"""Format 3 on real catalogs: rows keep their ids when they are published and undone.
+
+docs/releases.md: Limits
+docs/undo.md: Limits
+"""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import ConfigurationError, build_release
+from dagster_iceberg_spark.features.releases import release_step as step
+from dagster_iceberg_spark.features.releases.undo import undo_run
+from tests.lakes import Lake, frame_asset, metadata_of
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+PARTITIONS = dg.StaticPartitionsDefinition(["a", "b", "c"])
+MODES = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+OPTIONS = {"partition_expr": "k", "iceberg/format_version": 3, "iceberg/table_properties": MODES}
+
+
+def asset(key: str, *values: int, **options: Any) -> dg.AssetsDefinition:
+    query = f"select '{key}' as k, explode(array({', '.join(map(str, values))})) as v"
+    metadata = {**OPTIONS, **{f"iceberg/{name}": value for name, value in options.items()}}
+    return frame_asset("t", query, partitions_def=PARTITIONS, metadata=metadata)
+
+
+def rows(lake: Lake) -> list[tuple[Any, ...]]:
+    """Return the rows with their ids as Spark reads them, after a look whether pyiceberg reads the same."""
+    name = f"{lake.spark.catalog_description.name}.db.t"
+    found = [tuple(row) for row in lake.session.sql(f"select k, v, _row_id from {name} order by k, v").collect()]
+    assert lake.rows("t", "k", "v") == [row[:2] for row in found]
+    assert len({row[2] for row in found}) == len(found), "no two rows have an id in common"
+    return found
+
+
+@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive"], indirect=True)
+def test_rows_of_format_3_are_released_beside_others_and_undone(
+    classic_lake: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    lake, catalog = classic_lake, request.node.callspec.params["catalog"]
+    publish = getattr(step, "publish")  # noqa: B009 - not exported
+
+    def run(*assets: Any, key: str) -> Any:
+        return lake.materialize(*assets, partition_key=key)
+
+    def released(key: str, *values: int) -> Any:
+        member = asset(key, *values, publish="release")
+        return run(member, build_release("release", [member]), key=key)
+
+    run(asset("a", 1, 2, 3), key="a")
+    run(asset("b", 4, 5), key="b")
+    lake.session.sql(f"delete from {lake.spark.catalog_description.name}.db.t where v = 2")
+    others = [row for row in rows(lake) if row[0] == "b"]
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(step, "publish", publish)
+        run(asset("c", 6), key="c")
+        return publish(*args, **options)
+
+    if catalog != "hive":  # where a rebase needs a catalog that takes any change of metadata
+        monkeypatch.setattr(step, "publish", meanwhile)
+    before = rows(lake)
+    result = released("a", 7, 8)
+    found = metadata_of(result, "release")["iceberg/tables"].records[0].data["publication"]
+    assert found == ("fast-forward" if catalog == "hive" else "rebase")
+    after = rows(lake)
+    assert [row[:2] for row in after if row[0] == "a"] == [("a", 7), ("a", 8)]
+    assert [row for row in after if row[0] == "b"] == others
+
+    def undo(run_id: str) -> str:
+        definitions = dg.Definitions([asset("a", 1)], resources=lake.resources)
+        return undo_run(definitions, run_id, instance=lake.instance, report=lambda _: None).by
+
+    if catalog == "hive":
+        with pytest.raises(ConfigurationError, match="Hint: run the assets again instead"):
+            undo(result.run_id)
+        return
+    by = undo(result.run_id)
+    assert [row for row in rows(lake) if row[0] != "c"] == before
+    undo(by)
+    assert rows(lake) == after
+    run(asset("b", 9), key="b")
+    assert [row[:2] for row in rows(lake)] == [("a", 7), ("a", 8), ("b", 9), ("c", 6)]
