@@ -52,6 +52,7 @@ class TableMetadata(TypedDict, total=False):
     contract: str | None
     requires: Sequence[str] | None
     readers: Sequence[str] | None
+    defaults: Mapping[str, str | float | bool] | None
     unread_types: Sequence[str] | None
     maintenance: Mapping[str, Any] | Literal[False] | None
     retain: str | None

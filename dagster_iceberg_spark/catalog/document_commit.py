@@ -6,7 +6,7 @@ whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentatio
 
 import gzip
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
@@ -47,8 +48,18 @@ _DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _CODEC: Final = "write.metadata.compression-codec"
 _GZIP: Final = "gzip"
 _SUFFIX: Final = ".metadata.json"
-_UPDATES: Final = (AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotRefUpdate, SetPropertiesUpdate)
-_REQUIREMENTS: Final = (AssertTableUUID, AssertRefSnapshotId)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchema:
+    """Makes a schema the table's current one. It is a JSON document: pyiceberg may lack the type of a column."""
+
+    document: Mapping[str, Any]
+    last_column_id: int
+
+
+_UPDATES: Final = (NewSchema, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotRefUpdate, SetPropertiesUpdate)
+_REQUIREMENTS: Final = (AssertTableUUID, AssertRefSnapshotId, AssertCurrentSchemaId)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ def stage(
     catalog: SqlCatalog,
     identifier: TableIdentifier,
     requirements: Sequence[TableRequirement],
-    updates: Sequence[TableUpdate],
+    updates: Sequence[TableUpdate | NewSchema],
     *,
     at_ms: int | None = None,
 ) -> StagedMetadata | None:
@@ -153,6 +164,9 @@ def _require(document: dict[str, Any], requirements: Sequence[TableRequirement])
     for requirement in requirements:
         if isinstance(requirement, AssertTableUUID) and str(requirement.uuid) != document.get("table-uuid"):
             raise CommitFailedException(f"another table: {document.get('table-uuid')}")
+        schema_id = document.get("current-schema-id")
+        if isinstance(requirement, AssertCurrentSchemaId) and requirement.current_schema_id != schema_id:
+            raise CommitFailedException(f"the schema is {schema_id}, and not {requirement.current_schema_id}")
         if isinstance(requirement, AssertRefSnapshotId):
             found = refs.get(requirement.ref, {}).get("snapshot-id")
             if found != requirement.snapshot_id:
@@ -160,7 +174,7 @@ def _require(document: dict[str, Any], requirements: Sequence[TableRequirement])
 
 
 def _changes(
-    document: dict[str, Any], updates: Sequence[TableUpdate], before: str, at_ms: int | None
+    document: dict[str, Any], updates: Sequence[TableUpdate | NewSchema], before: str, at_ms: int | None
 ) -> dict[str, Any]:
     """Return the changed fields of the document (Iceberg spec, "Table Metadata Fields")."""
     now = int(time.time() * 1000) if at_ms is None else at_ms
@@ -191,9 +205,8 @@ def _changes(
                     changed |= {"current-snapshot-id": update.snapshot_id, "snapshot-log": [*log, entry]}
             case RemoveSnapshotRefUpdate():
                 refs.pop(update.ref_name, None)
-            case SetPropertiesUpdate():
-                known = changed.get("properties", document.get("properties") or {})
-                changed["properties"] = {**known, **update.updates}
+            case NewSchema() | SetPropertiesUpdate():
+                changed |= _of_definition({**document, **changed}, update)
     ids = {item["snapshot-id"] for item in snapshots}
     if any(ref["snapshot-id"] not in ids for ref in refs.values()):
         raise CommitFailedException("a snapshot of the commit has expired")
@@ -201,6 +214,16 @@ def _changes(
     entry = {"metadata-file": before, "timestamp-ms": document["last-updated-ms"]}
     log = [*(document.get("metadata-log") or ()), entry][-kept:]
     return {**changed, "snapshots": snapshots, "refs": refs, "metadata-log": log}
+
+
+def _of_definition(document: Mapping[str, Any], update: NewSchema | SetPropertiesUpdate) -> dict[str, Any]:
+    if isinstance(update, SetPropertiesUpdate):
+        return {"properties": {**(document.get("properties") or {}), **update.updates}}
+    return {
+        "schemas": [*document["schemas"], update.document],
+        "current-schema-id": update.document["schema-id"],
+        "last-column-id": max(update.last_column_id, document["last-column-id"]),
+    }
 
 
 def _ref(update: SetSnapshotRefUpdate) -> Iterator[tuple[str, Any]]:

@@ -167,6 +167,8 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
     match change:
         case updates.AddColumn():
             return f"ADD COLUMN {dotted_name(*change.path)} {type_name(change.type)}{_comment(change.doc)}"
+        case updates.SetDefault():
+            raise TypeError(f"Spark cannot {change}")  # the catalog does it
         case updates.WidenColumn():
             return f"ALTER COLUMN {dotted_name(*change.path)} TYPE {type_name(change.after)}"
         case updates.DescribeColumn():

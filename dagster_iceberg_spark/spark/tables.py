@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 from dagster_iceberg_spark.catalog.branches import AGAIN_AFTER_CONFLICTS, change_branch
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
+from dagster_iceberg_spark.catalog.default_values import is_default, set_defaults
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import functions_of
+from dagster_iceberg_spark.spark.columns import functions_of, written_value
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session.runtime import is_connect
 from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergSession, temporary_settings
@@ -50,11 +51,21 @@ def stored_rows(session: IcebergSession, plan: WritePlan, base_snapshot_id: int 
     return session.spark.sql(sql.rows_of_branch(session.catalog.name, plan.identifier, plan.branch))
 
 
+def with_default_values(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> DataFrame:
+    """Return the DataFrame with the default values of the columns that it lacks. Spark adds them from 4.1 on."""
+    functions, held = functions_of(session.spark), set(frame.columns) if plan.defaults else set()
+    for name, field in plan.defaults.items():
+        if name not in held:
+            frame = frame.withColumn(name, written_value(functions, field))
+    return frame
+
+
 def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:
     """Return the engine's writer of the DataFrame to the plan's table, with the plan's options and further ones."""
     table = target(session, plan)
+    frame = with_default_values(session, plan, frame)
     complete = version_of(session.spark).with_all_columns(frame, lambda: session.spark.table(table))
     properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
     return complete.writeTo(table).options(**{**plan.write_options, **properties, **options})
@@ -82,7 +93,13 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
         if plan.create is not None:
             with lone_creation(session.catalog, plan.identifier.namespace):
                 _run(session, plan.identifier, list(_namespaces(session, plan.identifier, plan.create.creation)))
-        _run(session, plan.identifier, statements(session, plan))
+        # Columns with a default come first, because other changes may refer to them, if the table has format 3 already.
+        is_first = plan.create is None and not any(map(_upgrades, plan.changes))
+        for is_due in (is_first, not is_first):
+            if is_due:
+                _set_defaults(session, plan)
+            else:
+                _run(session, plan.identifier, statements(session, plan))
         if plan.staging:
             change_branches(session, plan.identifier, plan.staging)
             refresh(session, plan.identifier)
@@ -97,6 +114,17 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
             expected="one answer to its creation",
             found="that the catalog made it and answered that it was there already",
         ) from error
+
+
+def _upgrades(change: TableUpdate) -> bool:
+    return isinstance(change, SetProperties) and "format-version" in change.properties
+
+
+def _set_defaults(session: IcebergSession, plan: WritePlan) -> None:
+    defaults = [change for change in plan.changes if is_default(change)]
+    if defaults:
+        set_defaults(session.catalog, plan.identifier, defaults)
+        refresh(session, plan.identifier)
 
 
 def _run(
@@ -124,7 +152,8 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
         if create.identifier_fields:
             finishing.append(SetIdentifierFields(create.identifier_fields))
         planned.extend(sql.change_table(catalog, identifier, finishing))
-    planned.extend(sql.change_table(catalog, identifier, plan.changes, alters_together=together))
+    changes = [change for change in plan.changes if not is_default(change)]
+    planned.extend(sql.change_table(catalog, identifier, changes, alters_together=together))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned

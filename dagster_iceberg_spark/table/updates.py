@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
-from dagster_iceberg_spark.table.schema import IcebergType
+from dagster_iceberg_spark.table.schema import DefaultValue, IcebergType
 from dagster_iceberg_spark.table.snapshot import DAY_MS
 
 
@@ -13,15 +13,29 @@ from dagster_iceberg_spark.table.snapshot import DAY_MS
 class AddColumn:
     """Add an optional column, or an optional field of a struct.
 
-    Its path has names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
+    Its path has names from the top level down. `element`, `key` and `value` are the steps into lists and maps. With a
+    default, older rows have this value, and so have new rows whose writer does not have the column.
     """
 
     path: tuple[str, ...]
     type: IcebergType
     doc: str | None = None
+    default: DefaultValue = None
 
     def __str__(self) -> str:
-        return f"add column {'.'.join(self.path)} {self.type}"
+        default = "" if self.default is None else f" with the default {self.default!r}"
+        return f"add column {'.'.join(self.path)} {self.type}{default}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """Set the value of a column in new rows whose writer does not have it (Iceberg spec, "Default values")."""
+
+    column: str
+    default: DefaultValue
+
+    def __str__(self) -> str:
+        return f"set the default of column {self.column} to {self.default!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +249,7 @@ BranchUpdate: TypeAlias = CreateBranch | DropBranch
 TagUpdate: TypeAlias = SetTag | DropTag
 TableUpdate: TypeAlias = (
     AddColumn
+    | SetDefault
     | WidenColumn
     | DescribeColumn
     | RelaxColumn

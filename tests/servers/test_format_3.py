@@ -84,3 +84,22 @@ def test_rows_of_format_3_are_released_beside_others_and_undone(
     assert rows(lake) == after
     run(asset("b", 9), key="b")
     assert [row[:2] for row in rows(lake)] == [("a", 7), ("a", 8), ("b", 9), ("c", 6)]
+
+
+@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive"], indirect=True)
+def test_default_values_are_set_by_the_catalog(classic_lake: Lake, request: pytest.FixtureRequest) -> None:
+    lake, metadata = classic_lake, {"iceberg/format_version": 3, "iceberg/write_disposition": "append"}
+
+    def rows_of(query: str, **defaults: Any) -> dg.AssetsDefinition:
+        return frame_asset("t", query, metadata={**metadata, **({"iceberg/defaults": defaults} if defaults else {})})
+
+    lake.materialize(rows_of("select 1 as id"))
+    added = rows_of("select 2 as id, 'US' as region", region="EU")
+    if request.node.callspec.params["catalog"] == "hive":
+        error = lake.failure(added)
+        assert "expected a SQL or REST catalog, for `iceberg/defaults`" in str(error)
+        return
+    lake.materialize(added)
+    lake.materialize(rows_of("select 3 as id", region="APAC"))
+    found = lake.session.sql(f"select id, region from {lake.spark.catalog_description.name}.db.t order by id").collect()
+    assert [tuple(row) for row in found] == [(1, "EU"), (2, "US"), (3, "APAC")] == lake.rows("t", "id", "region")

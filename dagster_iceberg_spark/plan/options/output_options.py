@@ -61,6 +61,7 @@ REQUIRED_COLUMNS: Final = "iceberg/required_columns"
 IDENTIFIER_FIELDS: Final = "iceberg/identifier_fields"
 SORT_BY: Final = "iceberg/sort_by"
 CONCURRENT_WRITES: Final = "iceberg/concurrent_writes"
+DEFAULTS: Final = "iceberg/defaults"
 FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
@@ -227,6 +228,15 @@ def _write_options(value: Any) -> dict[str, str]:
             message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
             raise ValueError(message)
     return options
+
+
+def _defaults(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{value!r}")
+    for name, default in value.items():
+        if not isinstance(default, str | int | float):
+            raise NotationError(f"a text, a number or a boolean for {text(name)!r}", f"{default!r}")
+    return dict(value)
 
 
 def _format_version(value: Any) -> int:
@@ -399,6 +409,12 @@ class WriteOptions:
         "1, 2 or 3: the format version of the table; a table of an older version is upgraded permanently",
         _format_version,
         default_text="the table's version; Iceberg's default for a new table",
+    )
+    defaults: Mapping[str, Any] = key(
+        "dict of columns to the value of new rows that lack the column; a column that is added has it in older rows "
+        "too; needs format version 3",
+        _defaults,
+        default=dict,
     )
     unread_types: tuple[str, ...] = key(
         "list of types that readers of the table cannot read: no column of them is added; `iceberg/readers` sets it",

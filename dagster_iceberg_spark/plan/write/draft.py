@@ -23,6 +23,7 @@ from dagster_iceberg_spark.plan.publication.branch import (
     start_properties,
 )
 from dagster_iceberg_spark.plan.read.incremental import refuse_loss
+from dagster_iceberg_spark.plan.schema.default_values import with_defaults
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.schema.schema_evolution import (
     columns_to_check,
@@ -77,6 +78,7 @@ from dagster_iceberg_spark.table.updates import (
     DropColumn,
     MoveColumn,
     RelaxColumn,
+    SetDefault,
     TableUpdate,
 )
 
@@ -193,11 +195,7 @@ class WriteDraft:
             create=self.create,
             changes=self.changes,
             completions=self.completions,
-            defaults={
-                field.name: field
-                for field in (state.schema if state else ())
-                if field.write_default is not None and self.frame.field(field.name) is None
-            },
+            defaults=self._defaults(),
             checked=self.checked,
             required=definition.required_by_definition(options, self.frame, state),
             action=action,
@@ -218,6 +216,16 @@ class WriteDraft:
             if state and carries_over
             else None,
         )
+
+    def _defaults(self) -> dict[str, Field]:
+        """Return the columns that the DataFrame lacks and that have a default value, after the changes of the plan."""
+        changed = {change.column: change.default for change in self.changes if isinstance(change, SetDefault)}
+        known = (
+            replace(field, write_default=changed.get(field.name, field.write_default))
+            for field in (self.state.schema if self.state else ())
+            if self.frame.field(field.name) is None
+        )
+        return {field.name: field for field in known if field.write_default is not None}
 
     def _within(self, touched: BoundScope | None) -> BoundScope:
         return self.owned if touched is None else self.owned.within(touched)
@@ -358,7 +366,8 @@ def _changes(
         # Reject a DataFrame that no table can store before anything is created.
         refused = definition.refused_types(options, None)
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject, refused=refused)
-        return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
+        fields = tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
+        return (*fields, *with_defaults((), options, frame, None, subject=subject))
     definition.check_place(options, state, subject=subject)
     schema = plan_schema_changes(
         with_docs(frame, request.column_docs),
@@ -376,10 +385,12 @@ def _changes(
     ]
     added = [".".join(change.path) for change in schema.before if isinstance(change, AddColumn)]
     refuse_names_of_fields(state.specs.values(), added, subject=subject)
-    columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
+    before = with_defaults(schema.before, options, frame, state, subject=subject)
+    columns_first = tuple(dict.fromkeys((*before, *relaxed)))
     if request.target.keeps_layout:  # what all branches share stays as it is, unless the rows need it
         refuse_losses_of_main(options, state, schema.after, subject=subject)
-        needed = tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
+        left_out = MoveColumn | DescribeColumn | SetDefault
+        needed = tuple(change for change in columns_first if not isinstance(change, left_out))
         if needed and not request.target.may_add_columns:
             raise SchemaMismatchError.refusing(
                 "replay",

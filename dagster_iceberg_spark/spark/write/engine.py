@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark.catalog.default_values import require_defaults
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.attempts import materialize
@@ -79,6 +80,7 @@ class SparkEngine:
     def require_supported(self, draft: WriteDraft) -> None:
         """Reject what the session's version of Spark cannot do."""
         options = self.request.table.options
+        require_defaults(self.catalog, draft.changes, subject=self.request.subject)
         version_of(self.session.spark).require_supported(
             self.session.spark,
             self.request.subject,

@@ -15,12 +15,11 @@ from dagster_iceberg_spark.spark.columns import (
     functions_of,
     schema_of,
     with_all_fields,
-    written_value,
 )
 from dagster_iceberg_spark.spark.expressions import refusal
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.session.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import append, append_alone, stored_rows, target, writer_to
+from dagster_iceberg_spark.spark.tables import append, append_alone, stored_rows, target, with_default_values, writer_to
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write.execution import TaggedWork
 from dagster_iceberg_spark.spark.write.merge import merge
@@ -112,8 +111,7 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     if action.coverage.carries_over:
         stored = stored_rows(session, plan, action.base_snapshot_id)
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
-        for field in plan.defaults.values():  # as Spark does where nothing is carried over
-            fitted = fitted.withColumn(field.name, written_value(functions_of(session.spark), field))
+        fitted = with_default_values(session, plan, fitted)
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
     version = version_of(session.spark)
