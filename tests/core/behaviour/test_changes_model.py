@@ -38,6 +38,8 @@ class World:
         )
         self.upstream = self.upstream_asset.to_source_asset()
 
+        version = self._random.choice([2, 3])
+
         def body(events: Any) -> Any:
             return events
 
@@ -46,10 +48,11 @@ class World:
             name="copied",
             ins={"events": dg.AssetIn("events", metadata={"iceberg/read": "changes"})},
             io_manager_key="iceberg",
-            metadata={"iceberg/write_disposition": "append"},
+            metadata={"iceberg/write_disposition": "append", "iceberg/format_version": version},
         )(body)
         lake.session.sql("create namespace if not exists lake.db")
-        lake.session.sql("create table lake.db.events (id bigint, d date) using iceberg")
+        properties = f"tblproperties ('format-version' = '{version}')"
+        lake.session.sql(f"create table lake.db.events (id bigint, d date) using iceberg {properties}")
 
     def rows(self) -> DataFrame:
         number = self._random.randint(1, 3)
