@@ -17,6 +17,7 @@ from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifie
 from dagster_iceberg_spark.table.lineage import RUN_ID, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.updates import SetTag
 
 PointKind: TypeAlias = Literal["release", "env", "run", "at"]
 POINT_KINDS: Final[tuple[str, ...]] = get_args(PointKind)
@@ -128,12 +129,37 @@ def _seen_by_run(run_id: str, states: Mapping[TableIdentifier, TableState]) -> d
     return {**written, **read}
 
 
+SERVED_TAG: Final = "dagster_served_"
+"""Prefix of the tags that keep what is served. The id of the point's snapshots follows."""
+
+
+def tags_to_keep(
+    resolution: str,
+    snapshots: Mapping[TableIdentifier, int],
+    states: Mapping[TableIdentifier, TableState],
+    *,
+    days: int,
+    now: dt.datetime,
+) -> dict[TableIdentifier, SetTag]:
+    """Return the tags that keep a point for so many days more, for tables that lack them.
+
+    A tag expires by the age of its snapshot, and not by its own (Iceberg spec, `max-ref-age-ms`).
+    """
+    name = f"{SERVED_TAG}{resolution}"
+    lacking = {identifier: at for identifier, at in snapshots.items() if name not in states[identifier].refs}
+    return {
+        identifier: SetTag(name, at, (now - states[identifier].snapshots[at].committed_at).days + 1 + days)
+        for identifier, at in lacking.items()
+    }
+
+
 def known_points(kind: str, states: Iterable[TableState]) -> list[str]:
     """Return the names of the points of a kind, as far as tables list them."""
     tables = list(states)
     match kind:
         case "release":
-            return sorted({name for state in tables for name in state.refs if not state.has_branch(name)})
+            names = {name for state in tables for name in state.refs if not state.has_branch(name)}
+            return sorted(name for name in names if not name.startswith(SERVED_TAG))
         case "env":
             prefix = Environment("").branch
             names = {name for state in tables for name in state.refs if name.startswith(prefix)}

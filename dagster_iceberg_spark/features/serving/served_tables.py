@@ -1,16 +1,18 @@
 """The tables of a catalog as of points, which are resolved once for each client."""
 
+import datetime as dt
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import TableDocument, pointer_of, table_document
 from dagster_iceberg_spark.catalog.tables import tables_of
-from dagster_iceberg_spark.errors import CommitConflictError, NotAnIcebergTableError
-from dagster_iceberg_spark.features.serving.plan import Point, document_at, resolution_id, snapshots_at
+from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError, NotAnIcebergTableError
+from dagster_iceberg_spark.features.serving.plan import Point, document_at, resolution_id, snapshots_at, tags_to_keep
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _MOST_RESOLUTIONS: Final = 256
@@ -40,9 +42,12 @@ class ServedTables:
 
     Args:
         description: The catalog.
+        keep_days: For how many days tags keep the snapshots of a point from expiry once it is asked for, or None to
+            write nothing. A release has a tag of its own.
     """
 
     description: CatalogDescription
+    keep_days: int | None = None
     _resolutions: "OrderedDict[str, Resolution]" = field(default_factory=OrderedDict)
     _documents: "OrderedDict[tuple[TableIdentifier, str], TableDocument]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -58,6 +63,17 @@ class ServedTables:
         states = {identifier: found.state for identifier, found in documents.items()}
         snapshots = snapshots_at(point, states, action="serve")
         found = Resolution(resolution_id(point, snapshots), point, snapshots)
+        if self.keep_days is not None and point.kind != "release":
+            now = dt.datetime.now(dt.timezone.utc)
+            for identifier, tag in tags_to_keep(found.id, snapshots, states, days=self.keep_days, now=now).items():
+                if not change_tags(self.description, identifier, [tag]):
+                    raise ConfigurationError.refusing(
+                        "keep",
+                        str(identifier),
+                        expected="a table that takes a tag without an engine",
+                        found="a table in a directory, or of format 3 in another catalog than SQL and REST",
+                        hint="serve without `--keep`.",
+                    )
         with self._lock:
             self._resolutions[found.id] = found
             while len(self._resolutions) > _MOST_RESOLUTIONS:

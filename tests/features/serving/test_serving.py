@@ -30,11 +30,13 @@ from dagster_iceberg_spark import (
     SqlCatalog,
     build_release,
 )
+from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.serving.plan import Point, document_at
 from dagster_iceberg_spark.features.serving.served_tables import ServedTables
 from dagster_iceberg_spark.table.identifier import NotationError
+from dagster_iceberg_spark.table.snapshot import DAY_MS
 
 TOKEN = "let-me-in"
 _RELEASES = 6
@@ -132,6 +134,24 @@ def test_each_point_shows_tables_that_agree(lake: ServedLake) -> None:
     assert lake.values("env/pr-7") == {"shop.daily": [2], "shop.orders": [2]}
     assert lake.values(f"run/{lake.runs[0]}") == {"shop.daily": [1], "shop.orders": [1]}
     assert lake.values(f"at/{now()}") == {"shop.daily": [3], "shop.orders": [3]}
+
+
+def test_what_is_served_is_kept_on_demand(tmp_path: Path, made_instance: dg.DagsterInstance) -> None:
+    own = ServedLake(tmp_path, made_instance)
+    own.write(1)
+    own.write(2)
+    tables = ServedTables(own.catalog.describe(), keep_days=3)
+    found = tables.resolve(Point.parse(f"run/{own.runs[0]}"))
+    name = f"dagster_served_{found.id}"
+    for identifier, snapshot_id in found.snapshots.items():
+        state = look(own.catalog.describe(), identifier)
+        assert state is not None
+        assert (state.refs[name], state.retention[name].max_ref_age_ms) == (snapshot_id, 4 * DAY_MS)
+    before = {identifier: tables.metadata(identifier, at) for identifier, at in found.snapshots.items()}
+    assert tables.resolve(Point.parse(f"run/{own.runs[0]}")).id == found.id
+    assert {identifier: tables.metadata(identifier, at) for identifier, at in found.snapshots.items()} == before
+    with pytest.raises(UpstreamMissingError, match="release: none"):
+        tables.resolve(Point.parse("release/2026-11"))
 
 
 def test_the_name_of_an_environment_may_have_a_slash(lake: ServedLake) -> None:
