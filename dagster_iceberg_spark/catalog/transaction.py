@@ -8,21 +8,20 @@ after the other. The configuration of the catalog says whether it does.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import Endpoint, RestCatalog
-from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.catalog import TOKEN, Catalog
+from pyiceberg.catalog.rest import Endpoint, Endpoints, RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.table import CommitTableRequest, Namespace, Table
 from pyiceberg.table import TableIdentifier as RestIdentifier
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
-from requests import HTTPError
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from dagster_iceberg_spark.catalog.clients.rest_commits import new_key, post_commit, takes_keys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
@@ -48,6 +47,7 @@ class TableCommit:
         published: The snapshots that the commit publishes, by the ids of the staged ones.
         requirements: What the catalog verifies.
         discard: Deletes the files that were written for the commit, if it is not made.
+        key: By which a REST catalog tells a repeated request.
         by_engine: Makes the commit with an engine, because pyiceberg cannot. Returns false if the table has moved.
     """
 
@@ -58,11 +58,18 @@ class TableCommit:
     updates: tuple[TableUpdate, ...] = ()
     discard: Callable[[], None] = ignore
     by_engine: Callable[[], bool] | None = None
+    key: str = field(default_factory=new_key)
 
 
 def is_transactional(description: CatalogDescription) -> bool:
     """Return whether the catalog commits several tables at one instant."""
     return description.has_transactions or isinstance(open_catalog(description), SqlCatalog)
+
+
+def tells_repetitions(description: CatalogDescription) -> bool:
+    """Return whether the catalog tells a repeated commit by its key (Iceberg's REST specification)."""
+    catalog = open_catalog(description)
+    return isinstance(catalog, RestCatalog) and takes_keys(catalog)
 
 
 def commit_in_order(
@@ -102,6 +109,8 @@ def commit_table(description: CatalogDescription, commit: TableCommit, *, action
         catalog = commit.table.catalog
         if isinstance(catalog, SqlCatalog):
             return _has_no_conflict(lambda: _commit_by_sql(catalog, [commit]))
+        if isinstance(catalog, RestCatalog):
+            return _has_no_conflict(lambda: _commit_one_by_rest(catalog, commit)) or _is_made(catalog, commit)
         is_made = _has_no_conflict(lambda: catalog.commit_table(commit.table, commit.requirements, commit.updates))
         return is_made or _is_made(catalog, commit)
 
@@ -201,24 +210,24 @@ def _require_transactions(description: CatalogDescription, catalog: RestCatalog)
 
 def _commit_by_rest(catalog: RestCatalog, commits: Sequence[TableCommit]) -> None:
     """Send all commits in one request (Iceberg's REST specification, `commitTransaction`)."""
-    changes = [
-        CommitTableRequest(
-            identifier=RestIdentifier(
-                namespace=Namespace(list(commit.identifier.namespace)), name=commit.identifier.name
-            ),
-            requirements=commit.requirements,
-            updates=commit.updates,
-        )
-        for commit in commits
-    ]
-    document = f'{{"table-changes":[{",".join(change.model_dump_json() for change in changes)}]}}'
-    session = catalog._session  # noqa: SLF001 - with the login and the headers; pyiceberg 0.12 has no call for it
-    response = session.post(catalog.url("transactions/commit"), data=document.encode())
-    try:
-        response.raise_for_status()
-    except HTTPError as error:
-        unknown = dict.fromkeys((500, 502, 504), CommitStateUnknownException)
-        _handle_non_200_response(error, {409: CommitFailedException, **unknown})
+    changes = ",".join(_request_of(commit).model_dump_json() for commit in commits)
+    post_commit(catalog, "transactions/commit", f'{{"table-changes":[{changes}]}}', key=commits[0].key)
+
+
+def _commit_one_by_rest(catalog: RestCatalog, commit: TableCommit) -> None:
+    request = _request_of(commit)
+    place = catalog._split_identifier_for_path(request.identifier)  # noqa: SLF001 - no public call encodes it
+    path, token = Endpoints.update_table.format(**place), commit.table.config.get(TOKEN)
+    post_commit(catalog, path, request.model_dump_json(), key=commit.key, token=token)
+
+
+def _request_of(commit: TableCommit) -> CommitTableRequest:
+    namespace = Namespace(list(commit.identifier.namespace))
+    return CommitTableRequest(
+        identifier=RestIdentifier(namespace=namespace, name=commit.identifier.name),
+        requirements=commit.requirements,
+        updates=commit.updates,
+    )
 
 
 def _delete_metadata(written: Sequence[tuple[TableIdentifier, StagedMetadata]]) -> None:
