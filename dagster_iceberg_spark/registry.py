@@ -64,9 +64,9 @@ _FEATURES: Final = (
     Feature(
         "readers",
         options="ReaderOptions",
-        derives="derivation.with_readers",
+        derives="readable_keys.with_readers",
         derives_from="iceberg/readers",
-        findings="findings.check_readers",
+        findings="unread_tables.check_readers",
     ),
     Feature("releases", commands=("branches", "diff", "env", "undo"), findings="release_asset.check_releases"),
     Feature("remote_sessions"),

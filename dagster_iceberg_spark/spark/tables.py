@@ -8,8 +8,8 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 from dagster_iceberg_spark.catalog.branches import AGAIN_AFTER_CONFLICTS, change_branch
+from dagster_iceberg_spark.catalog.column_defaults import is_default, set_defaults
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
-from dagster_iceberg_spark.catalog.default_values import is_default, set_defaults
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.write.placement import TableCreation, default_location

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.catalog.default_values import require_defaults
+from dagster_iceberg_spark.catalog.column_defaults import require_defaults
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.attempts import materialize

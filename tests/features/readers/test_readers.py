@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.readers.derivation import with_readers
-from dagster_iceberg_spark.features.readers.findings import check_readers
 from dagster_iceberg_spark.features.readers.plan import FEATURES, READERS
+from dagster_iceberg_spark.features.readers.readable_keys import with_readers
+from dagster_iceberg_spark.features.readers.unread_tables import check_readers
 from tests.lakes import Lake, frame_asset, metadata_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "readers.md"
@@ -50,7 +50,7 @@ def test_delete_files_are_avoided_or_refused(monkeypatch: pytest.MonkeyPatch) ->
     old = plan.Reader("1", frozenset(), "a test")
     monkeypatch.setattr(plan, "READERS", {**READERS, "old": old})
     monkeypatch.setattr("dagster_iceberg_spark.features.readers.options.READERS", plan.READERS)
-    monkeypatch.setattr("dagster_iceberg_spark.features.readers.derivation.READERS", plan.READERS)
+    monkeypatch.setattr("dagster_iceberg_spark.features.readers.readable_keys.READERS", plan.READERS)
     assert derived(["old"], table_properties={"a": "b"})["table_properties"] == {
         "a": "b",
         **dict.fromkeys(MODES, "copy-on-write"),
