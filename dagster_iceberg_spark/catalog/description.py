@@ -193,6 +193,11 @@ class CatalogDescription:
         return self.spark_properties.get("type") == "glue"
 
     @property
+    def is_rest(self) -> bool:
+        """Whether the catalog speaks Iceberg's REST protocol."""
+        return self.spark_properties.get("type") == "rest"
+
+    @property
     def is_hive(self) -> bool:
         """Whether the catalog is a Hive Metastore."""
         return self.spark_properties.get("type") == "hive"

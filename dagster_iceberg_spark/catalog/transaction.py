@@ -21,7 +21,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from dagster_iceberg_spark.catalog.clients.rest_commits import new_key, post_commit, takes_keys
+from dagster_iceberg_spark.catalog.clients.rest_requests import new_key, post_commit, takes_keys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog

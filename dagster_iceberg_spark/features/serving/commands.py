@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,11 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--port", type=int, default=8181, show_default=True, help="Port; 0 for a free one.")
 @click.option("--cert", type=_FILE, help="Certificate of the server, for TLS.")
 @click.option("--key", type=_FILE, help="Private key of the certificate.")
+@click.option("--vend", is_flag=True, help="Hand out the credentials for files that the REST catalog hands out.")
 @click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="Keep what is served, by tags, for days.")
-def serve(*, host: str, port: int, cert: Path | None, key: Path | None, keep: int | None, **options: Any) -> None:
+def serve(
+    *, host: str, port: int, cert: Path | None, key: Path | None, keep: int | None, vend: bool, **options: Any
+) -> None:
     """Serve the tables as of one point to any engine, as a read-only Iceberg REST catalog.
 
     A client names the point as its warehouse: release/2026-11, env/pr-7, run/<id> or at/2026-11-01T00:00Z. All tables
@@ -63,10 +67,14 @@ def serve(*, host: str, port: int, cert: Path | None, key: Path | None, keep: in
                 raise click.UsageError(f"Expected code locations with one catalog, found {len(found)}: use --kind.")
             (spark,) = found.values()
             description = spark.catalog_description
-        _run(description, host, port, cert, key, keep)
+        if vend and not description.is_rest:
+            raise click.UsageError(f"--vend needs a REST catalog, found the {description}.")
+        _run(description, host, port, cert, key, {"keep_days": keep, "vends": vend})
 
 
-def _run(description: Any, host: str, port: int, cert: Path | None, key: Path | None, keep: int | None) -> None:
+def _run(
+    description: Any, host: str, port: int, cert: Path | None, key: Path | None, serving: Mapping[str, Any]
+) -> None:
     try:
         import uvicorn
 
@@ -79,7 +87,7 @@ def _run(description: Any, host: str, port: int, cert: Path | None, key: Path | 
 
     given = os.environ.get(_TOKEN)
     token = given or secrets.token_urlsafe(24)
-    app = CatalogServer(ServedTables(description, keep), token=token).app()
+    app = CatalogServer(ServedTables(description, **serving), token=token).app()
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", ssl_certfile=cert, ssl_keyfile=key, lifespan="off"
     )

@@ -145,7 +145,8 @@ class CatalogServer:
         if found is None:
             raise HTTPException(404, f"The snapshot {snapshot_id} of {identifier} has expired.")
         location, document = found
-        return JSONResponse({"metadata-location": location, "metadata": document, "config": {}})
+        vended = self._tables.vended(identifier)
+        return JSONResponse({"metadata-location": location, "metadata": document, **vended})
 
 
 def _accept(_: Request) -> Response:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyiceberg.catalog.rest import RestCatalog
+
 from dagster_iceberg_spark.catalog.branches import change_tags
+from dagster_iceberg_spark.catalog.clients.rest_requests import vended_credentials
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import TableDocument, pointer_of, table_document
+from dagster_iceberg_spark.catalog.look import TableDocument, call_catalog, open_catalog, pointer_of, table_document
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.features.serving.plan import Point, document_at, resolution_id, snapshots_at, tags_to_keep
@@ -44,10 +47,12 @@ class ServedTables:
         description: The catalog.
         keep_days: For how many days tags keep the snapshots of a point from expiry once it is asked for, or None to
             write nothing. A release has a tag of its own.
+        vends: Whether clients get the credentials for files that the catalog, a REST catalog, hands out.
     """
 
     description: CatalogDescription
     keep_days: int | None = None
+    vends: bool = False
     _resolutions: "OrderedDict[str, Resolution]" = field(default_factory=OrderedDict)
     _documents: "OrderedDict[tuple[TableIdentifier, str], TableDocument]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -90,6 +95,18 @@ class ServedTables:
         if found is None or snapshot_id not in found.state.snapshots:
             return None
         return found.location, document_at(found.document, snapshot_id)
+
+    def vended(self, identifier: TableIdentifier) -> dict[str, Any]:
+        """Return what the catalog hands out for the files of a table, as fields of the answer to `loadTable`."""
+        if not self.vends:
+            return {"config": {}}
+
+        def answer() -> dict[str, Any]:
+            catalog = open_catalog(self.description)
+            return vended_credentials(catalog, identifier.parts) if isinstance(catalog, RestCatalog) else {}
+
+        found = call_catalog(self.description, answer, action=f"ask for the credentials of {identifier} in")
+        return {"config": {}, **found}
 
     def _all_documents(self) -> dict[TableIdentifier, TableDocument]:
         """Return the documents of all tables as they were at one moment, if the catalog tells what has moved."""

@@ -19,6 +19,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 import requests
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError, RESTError, UnauthorizedError
 
@@ -31,6 +32,7 @@ from dagster_iceberg_spark import (
     build_release,
 )
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.serving.plan import Point, document_at
@@ -217,6 +219,32 @@ def test_a_rest_catalog_is_served_too(lake: ServedLake, monkeypatch: pytest.Monk
             assert metadata[1]["refs"]["main"]["snapshot-id"] == snapshot_id
         with pytest.raises(UpstreamMissingError, match=r"release: 2026-11"):
             tables.resolve(Point.parse("release/2027"))
+        assert tables.vended(identifier) == {"config": {}}
+        tables.vends = True
+        assert tables.vended(identifier) == {"config": {}}, "this server hands out none"
+        asked, credentials = list[Any](), [{"prefix": "s3://lake", "config": {"s3.access-key-id": "k"}}]
+
+        class Answer(requests.Response):
+            def json(self, **_: Any) -> Any:
+                return {"config": {"token": "t", "s3.region": "r"}, "storage-credentials": credentials}
+
+        def get(url: str, **options: Any) -> Answer:
+            asked.append((url.rpartition("/")[2], options["headers"]))
+            answer = Answer()
+            answer.status_code = 200
+            return answer
+
+        opened: Any = resources.spark.pyiceberg_catalog
+        monkeypatch.setattr(opened._session, "get", get)
+        assert tables.vended(identifier) == {"config": {"s3.region": "r"}, "storage-credentials": credentials}
+        assert asked == [(identifier.name, {"X-Iceberg-Access-Delegation": "vended-credentials"})]
+
+
+def test_only_a_rest_catalog_hands_out_credentials(lake: ServedLake) -> None:
+    catalog = ("--kind", "sql", "--uri", f"sqlite:///{lake.directory}/catalog.db", "--warehouse", "wh")
+    result = CliRunner().invoke(app, ["serve", *catalog, "--vend"])
+    assert result.exit_code == 2
+    assert "--vend needs a REST catalog" in result.output
 
 
 def test_what_there_is_not_is_not_found(lake: ServedLake) -> None:

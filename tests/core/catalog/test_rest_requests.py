@@ -15,8 +15,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from requests import RequestException
 
-from dagster_iceberg_spark.catalog.clients import rest_commits
-from dagster_iceberg_spark.catalog.clients.rest_commits import new_key, post_commit
+from dagster_iceberg_spark.catalog.clients import rest_requests
+from dagster_iceberg_spark.catalog.clients.rest_requests import new_key, post_commit
 
 PATH = "namespaces/db/tables/t"
 
@@ -85,7 +85,7 @@ def unknown(handler: Any) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Server]]:
-    monkeypatch.setattr(rest_commits, "_FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(rest_requests, "_FIRST_WAIT_SECONDS", 0.01)
     servers: list[Server] = []
     yield servers
     for server in servers:

@@ -1,7 +1,7 @@
-"""Sends commits to a REST catalog, with a key by which the server tells a repeated request from a new one.
+"""Sends requests to a REST catalog that pyiceberg 0.12 does not send: commits with a key, and one for credentials.
 
-The key is the header `Idempotency-Key` of Iceberg's REST specification. A server that takes it says so in its answer to
-`v1/config`, in the field `idempotency-key-lifetime`.
+By the key, the server tells a repeated request from a new one. It is the header `Idempotency-Key` of Iceberg's REST
+specification. A server that takes it says so in its answer to `v1/config`, in the field `idempotency-key-lifetime`.
 """
 
 import random
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from pyiceberg.catalog import WAREHOUSE_LOCATION
-from pyiceberg.catalog.rest import _RETRY_ARGS, RestCatalog
+from pyiceberg.catalog import TOKEN, WAREHOUSE_LOCATION
+from pyiceberg.catalog.rest import _RETRY_ARGS, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from requests import HTTPError, RequestException, Response
 from tenacity import retry
 
@@ -23,6 +23,7 @@ _LIFETIME: Final = "idempotency-key-lifetime"
 _UNKNOWN: Final = (500, 502, 504)
 """The answers after which nobody knows whether a commit was made (REST specification, `updateTable`)."""
 _UNAVAILABLE: Final = 503
+_CREDENTIALS: Final = "storage-credentials"
 _REPETITIONS: Final = 3
 _FIRST_WAIT_SECONDS: Final = 0.2
 _takes_keys: "WeakKeyDictionary[RestCatalog, bool]" = WeakKeyDictionary()
@@ -45,6 +46,24 @@ def takes_keys(catalog: RestCatalog) -> bool:
         except RequestException:  # the commit will tell
             return False
     return _takes_keys[catalog]
+
+
+def vended_credentials(catalog: RestCatalog, identifier: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields `config` and `storage-credentials` of the server's answer to `loadTable`.
+
+    The token of the table, by which a client could commit, is left out.
+    """
+    place = catalog._split_identifier_for_path(identifier)  # noqa: SLF001 - no public call encodes it
+    delegation = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+    url = catalog.url(Endpoints.load_table, **place)
+    response = catalog._session.get(url, headers=delegation, params={"snapshots": "refs"})  # noqa: SLF001
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        _handle_non_200_response(error, {404: NoSuchTableError})
+    answer = response.json()
+    config = {key: value for key, value in (answer.get("config") or {}).items() if key != TOKEN}
+    return {"config": config, **({_CREDENTIALS: answer[_CREDENTIALS]} if answer.get(_CREDENTIALS) else {})}
 
 
 def post_commit(catalog: RestCatalog, path: str, document: str, *, key: str, token: str | None = None) -> None:
