@@ -98,6 +98,7 @@ def test_tables_that_readers_cannot_read_are_refused_and_named(lake: Lake) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.since("4.0")
 @pytest.mark.each_engine
 def test_variants_are_written_if_all_readers_read_them(lake: Lake) -> None:

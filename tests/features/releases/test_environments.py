@@ -148,6 +148,7 @@ def test_an_environment_takes_what_others_have_written_to_main(lake: Lake, versi
     assert values(lake, "doubled", "env_pr") == [2, 8, 18]
 
 
+@pytest.mark.full
 def test_a_promotion_is_recorded(lake: Lake) -> None:
     lake.materialize(hours(), partition_key=DAY)
     lake.with_options(environment="pr").materialize(hours("3"), partition_key=OTHER_DAY)

@@ -72,6 +72,7 @@ def test_a_run_is_undone_and_its_undo_too(lake: Lake) -> None:
     assert seen(lake) == ([1], [2])
 
 
+@pytest.mark.full
 @pytest.mark.since("4.0", "connect")  # the protocol of 3.5 carries no MERGE
 @pytest.mark.each_engine
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.full), 3])
