@@ -234,29 +234,41 @@ def promote_environment(
         instance: The instance that records a materialization of each asset and partition, or None to record none.
         report: Called with a sentence about what was done.
     """
-    by_catalog: dict[object, list[_Table]] = {}
     with _tables(definitions, name) as tables:
-        for table in tables:
-            if table.own:
-                by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
-            else:
-                drop_branch(table.io_manager, table.state.identifier, table.branch)
-        releases = [
-            publish(
-                together[0].io_manager.spark.catalog_description,
-                [table.member() for table in together],
-                partial(advance, together[0].io_manager),
-                report=report,
-            )
-            for together in by_catalog.values()
-        ]
-        report_moved([(table.io_manager, table.spec) for table in tables if table.own], report=report, warn=report)
+        written = _with_rows(tables)
+        releases = _published(written, _Table.member, report)
+        report_moved([(table.io_manager, table.spec) for table in written], report=report, warn=report)
         if instance is not None:
             heads = {item.member.asset: item.published.snapshot_id for each in releases for item in each.members}
-            for table in tables:
-                if table.own:
-                    _record(instance, table, name, heads[str(table.state.identifier)])
+            for table in written:
+                _record(instance, table, name, heads[str(table.state.identifier)])
         return releases
+
+
+def _with_rows(tables: Sequence[_Table]) -> list[_Table]:
+    """Return the tables that the environment has written. Drop its branches of the others."""
+    for table in tables:
+        if not table.own:
+            drop_branch(table.io_manager, table.state.identifier, table.branch)
+    return [table for table in tables if table.own]
+
+
+def _published(
+    tables: Sequence[_Table], member_of: Callable[[_Table], Member], report: Callable[[str], None]
+) -> list[Release]:
+    """Publish the members of the tables, those of each catalog together."""
+    by_catalog: dict[object, list[_Table]] = {}
+    for table in tables:
+        by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
+    return [
+        publish(
+            together[0].io_manager.spark.catalog_description,
+            [member_of(table) for table in together],
+            partial(advance, together[0].io_manager),
+            report=report,
+        )
+        for together in by_catalog.values()
+    ]
 
 
 def _record(instance: dg.DagsterInstance, table: _Table, name: str, snapshot_id: int) -> None:
@@ -281,25 +293,10 @@ def update_environment(
     Raises:
         CommitConflictError: Others have written the same partitions to `main`. Nothing of that catalog is changed.
     """
-    by_catalog: dict[object, list[tuple[_Table, Member]]] = {}
     with _tables(definitions, name) as tables:
-        for table in tables:
-            if not table.own:
-                drop_branch(table.io_manager, table.state.identifier, table.branch)
-                continue
-            member = replace(table.member(), is_kept=True)
-            if passed_snapshots(member.state, member.rows):
-                of_catalog = by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, [])
-                of_catalog.append((table, member))
-        return [
-            publish(
-                together[0][0].io_manager.spark.catalog_description,
-                [member for _, member in together],
-                lambda *_: False,  # an engine cannot do it
-                report=report,
-            )
-            for together in by_catalog.values()
-        ]
+        behind = [table for table in _with_rows(tables) if passed_snapshots(table.state, table.member().rows)]
+        # Each of them is rebased or a conflict: no engine fast-forwards a branch that `main` has left behind.
+        return _published(behind, lambda table: replace(table.member(), is_kept=True), report)
 
 
 def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:
