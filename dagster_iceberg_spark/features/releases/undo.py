@@ -405,13 +405,15 @@ def _is_partial(table: Table, undo: TableUndo, new: PyIcebergSnapshot, change: F
     """Return whether data files come back without deletes that applied to them, which maintenance may have removed."""
     before = table.snapshot_by_id(undo.snapshots[-1].parent_snapshot_id or 0)
     back = [file for file, _ in change.added if file.content == DataFileContent.DATA]
+    if not back:
+        return False
     paths, partitions = {file.file_path for file in back}, {_partition(file) for file in back}
 
     def applies(file: ManifestDataFile) -> bool:
         masked = masked_file(file)
         return _partition(file) in partitions or len(file.partition) == 0 if masked is None else masked in paths
 
-    deletes = [file_key(file) for file in _delete_files(table, before) if back and applies(file)]
+    deletes = [file_key(file) for file in _delete_files(table, before) if applies(file)]
     return bool(deletes) and not {file_key(file) for file in _delete_files(table, new)}.issuperset(deletes)
 
 
