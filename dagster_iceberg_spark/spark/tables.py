@@ -53,7 +53,9 @@ def stored_rows(session: IcebergSession, plan: WritePlan, base_snapshot_id: int 
 
 def with_default_values(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> DataFrame:
     """Return the DataFrame with the default values of the columns that it lacks. Spark adds them from 4.1 on."""
-    functions, held = functions_of(session.spark), set(frame.columns) if plan.defaults else set()
+    if not plan.defaults:
+        return frame
+    functions, held = functions_of(session.spark), set(frame.columns)
     for name, field in plan.defaults.items():
         if name not in held:
             frame = frame.withColumn(name, written_value(functions, field))
@@ -95,11 +97,11 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
                 _run(session, plan.identifier, list(_namespaces(session, plan.identifier, plan.create.creation)))
         # Columns with a default come first, because other changes may refer to them, if the table has format 3 already.
         is_first = plan.create is None and not any(map(_upgrades, plan.changes))
-        for is_due in (is_first, not is_first):
-            if is_due:
-                _set_defaults(session, plan)
-            else:
-                _run(session, plan.identifier, statements(session, plan))
+        if is_first:
+            _set_defaults(session, plan)
+        _run(session, plan.identifier, statements(session, plan))
+        if not is_first:
+            _set_defaults(session, plan)
         if plan.staging:
             change_branches(session, plan.identifier, plan.staging)
             refresh(session, plan.identifier)
