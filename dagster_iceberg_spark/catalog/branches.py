@@ -28,9 +28,8 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, open_catalog
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import DAY_MS
+from dagster_iceberg_spark.table.snapshot import DAY_MS, ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropTag, SetProperties, TagUpdate
 from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
@@ -58,10 +57,14 @@ def can_commit(description: CatalogDescription, format_version: int) -> bool:
     pyiceberg 0.12 reads directories, but does not write them. It writes no metadata file of format 3: here, a REST
     catalog does, or the package itself for a SQL catalog.
     """
-    catalog = open_catalog(description)
     if format_version >= ROW_LINEAGE_VERSION:
-        return isinstance(catalog, RestCatalog | SqlCatalog)
-    return not isinstance(catalog, NoopCatalog)
+        return takes_any_change(description)
+    return not isinstance(open_catalog(description), NoopCatalog)
+
+
+def takes_any_change(description: CatalogDescription) -> bool:
+    """Return whether the catalog takes any change of metadata without an engine, whatever pyiceberg can write."""
+    return isinstance(open_catalog(description), RestCatalog | SqlCatalog)
 
 
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, AssertTableUUID, SetCurrentSchemaUpdate
 
+from dagster_iceberg_spark.catalog.branches import takes_any_change
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.document_commit import NewSchema
@@ -26,7 +26,7 @@ def is_default(change: TableUpdate) -> bool:
 
 def require_defaults(description: CatalogDescription, changes: Sequence[TableUpdate], *, subject: str) -> None:
     """Reject changes of default values in a catalog whose metadata only an engine writes."""
-    if any(map(is_default, changes)) and not isinstance(open_catalog(description), RestCatalog | SqlCatalog):
+    if any(map(is_default, changes)) and not takes_any_change(description):
         raise ConfigurationError.refusing(
             "write",
             subject,

@@ -39,7 +39,7 @@ from dagster_iceberg_spark.catalog.manifests import (
     manifests_of,
     read_entries,
 )
-from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
+from dagster_iceberg_spark.table.snapshot import ROW_LINEAGE_VERSION
 
 _WIDTH_OF_FILE: Final = 20
 _WIDTH_OF_MANIFEST: Final = 16

@@ -10,6 +10,8 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField
 from dagster_iceberg_spark.table.schema import Schema
 
+ROW_LINEAGE_VERSION: Final = 3
+"""The format version whose snapshots assign ids to rows, and whose columns have default values."""
 MAIN_BRANCH = "main"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 

@@ -10,8 +10,6 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE, Table
@@ -24,7 +22,7 @@ from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.arrow.write.upsert import Merging
-from dagster_iceberg_spark.catalog.branches import change_branch
+from dagster_iceberg_spark.catalog.branches import change_branch, takes_any_change
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -34,7 +32,7 @@ from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import CommitConflictError, DataError, EngineUnfitError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
-from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION, StagedRows
+from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.plan.write.adoption import leaves_merge_alone
 from dagster_iceberg_spark.plan.write.arrow_engine import unfit_for_arrow
@@ -45,7 +43,7 @@ from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Commit, RowCounts, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, ROW_LINEAGE_VERSION, Commit, RowCounts, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
 
@@ -96,10 +94,9 @@ class ArrowEngine:
 
     def require_supported(self, draft: WriteDraft) -> None:
         """Reject what only Spark can write."""
-        catalog = open_catalog(self.catalog)
-        if isinstance(catalog, NoopCatalog):
+        if isinstance(open_catalog(self.catalog), NoopCatalog):
             self._refuse("the catalog is a directory, to which pyiceberg cannot commit")
-        self._refuse(unfit_for_arrow(draft, is_free=isinstance(catalog, RestCatalog | SqlCatalog)))
+        self._refuse(unfit_for_arrow(draft, is_free=takes_any_change(self.catalog)))
 
     def touched(self, draft: WriteDraft, names: StoredNames) -> BoundScope:
         """Return the rows of the partitions that the given rows fall in."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dagster_iceberg_spark.table.schema import IcebergType, Schema, types_within
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import ROW_LINEAGE_VERSION, TableState
 
 DELETES: Final = ("position deletes", "equality deletes", "deletion vectors")
 """What marks rows as deleted without removing them from their files (Iceberg spec, "Delete Formats")."""
@@ -81,7 +81,7 @@ def _names(kind: IcebergType) -> Iterator[str]:
 
 def features_of(state: TableState) -> Iterator[tuple[str, str]]:
     """Yield the features that a reader of `main` needs, each with what needs it. No manifest is read."""
-    if state.format_version > 2:  # noqa: PLR2004
+    if state.format_version >= ROW_LINEAGE_VERSION:
         yield FORMAT_3, f"format version {state.format_version}"
     yield from features_of_types(state.schema)
     head = state.head()
@@ -90,7 +90,7 @@ def features_of(state: TableState) -> Iterator[tuple[str, str]]:
     if head.count("total-equality-deletes"):
         yield "equality deletes", "equality delete files"
     if head.count("total-position-deletes"):
-        vectors = state.format_version > 2  # noqa: PLR2004
+        vectors = state.format_version >= ROW_LINEAGE_VERSION
         yield "deletion vectors" if vectors else "position deletes", "rows that are deleted in delete files"
 
 

@@ -38,7 +38,7 @@ from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifie
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
 from dagster_iceberg_spark.table.schema import IcebergType, is_type_name, parse_type
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedBy, TableState
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
@@ -454,6 +454,10 @@ class WriteOptions:
         text,
         is_addressing=True,
     )
+
+    def version_of(self, state: TableState | None) -> int:
+        """Return the format version that the table has after the write, or 0 if the catalog chooses it."""
+        return max(self.format_version or 0, 0 if state is None else state.format_version)
 
     @property
     def merges(self) -> bool:

@@ -37,8 +37,6 @@ _cannot_publish = partial(CommitConflictError.to_plan_again, "publish")
 
 Publication: TypeAlias = Literal["fast-forward", "rebase"]
 
-ROW_LINEAGE_VERSION: Final = 3
-"""The format version whose snapshots assign ids to rows."""
 _FILES: Final = (
     "data-files",
     "delete-files",

@@ -10,10 +10,8 @@ from typing import Any, Final
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options.output_options import DEFAULTS, FORMAT_VERSION, WriteOptions
 from dagster_iceberg_spark.table.schema import DecimalType, DefaultValue, Field, IcebergType, Schema
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import ROW_LINEAGE_VERSION, TableState
 from dagster_iceberg_spark.table.updates import AddColumn, SetDefault, TableUpdate
-
-_FORMAT_3: Final = 3
 
 
 def _date(value: str) -> str:
@@ -84,8 +82,7 @@ def with_defaults(
     if not options.defaults:
         return tuple(changes)
     refused = partial(SchemaMismatchError.refusing, "write", subject)
-    version = max(options.format_version or 0, 0 if state is None else state.format_version)
-    if version < _FORMAT_3:
+    if options.version_of(state) < ROW_LINEAGE_VERSION:
         raise refused(
             expected=f"a table of format version 3, which has default values (`{DEFAULTS}`)",
             found="an older one",

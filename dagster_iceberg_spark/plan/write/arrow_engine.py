@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.plan.write.definition import wanted_properties
 from dagster_iceberg_spark.plan.write.draft import WriteDraft
 from dagster_iceberg_spark.table.schema import (
@@ -16,7 +15,7 @@ from dagster_iceberg_spark.table.schema import (
     PrimitiveType,
     types_within,
 )
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
 
 _OPTIONS: Final = frozenset(
@@ -73,13 +72,10 @@ def _of_merge(draft: WriteDraft) -> Iterator[str]:
     yield from (f"the rows lack the required column {field.name!r}, {kept}" for field in lacking)
 
 
-def _version(draft: WriteDraft) -> int:
-    return max(draft.request.options.format_version or 0, 0 if draft.state is None else draft.state.format_version)
-
-
 def _of_format(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
     """Yield what of format version 3 needs Spark: pyiceberg writes no metadata of it, and no ids of stored rows."""
-    options, version = draft.request.options, _version(draft)
+    options = draft.request.options
+    version = options.version_of(draft.state)
     if version < ROW_LINEAGE_VERSION:
         return
     what = f"the table has format version {version}"
@@ -94,7 +90,8 @@ def _of_format(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
 
 def _of_table(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
     """Yield what of the table's history needs Spark."""
-    state, version = draft.state, _version(draft)
+    state = draft.state
+    version = draft.request.options.version_of(state)
     is_empty = state is None or MAIN_BRANCH not in state.refs
     is_begun = any(isinstance(item, CreateBranch) and item.snapshot_id is None for item in _branches(draft))
     if is_empty and is_begun and (version == 1 or not is_free):

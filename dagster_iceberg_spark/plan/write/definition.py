@@ -27,7 +27,7 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
 from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema, is_same_type
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import ROW_LINEAGE_VERSION, TableState
 from dagster_iceberg_spark.table.updates import (
     RemoveProperties,
     SetIdentifierFields,
@@ -39,7 +39,6 @@ from dagster_iceberg_spark.table.updates import (
 _cannot_write = partial(ConfigurationError.refusing, "write")
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
-_DEFAULT_FORMAT: Final = 2
 _TYPES_OF_FORMAT_3: Final = ("variant",)
 """Those of them that Spark writes. For `unknown`, there is another refusal."""
 WAP_ENABLED: Final = "write.wap.enabled"
@@ -153,10 +152,9 @@ def protected_columns(
 
 def refused_types(options: WriteOptions, state: TableState | None) -> Mapping[str, str]:
     """Return the types of which no column is added, each with the reason."""
-    version = max(options.format_version or _DEFAULT_FORMAT, 0 if state is None else state.format_version)
     of_format_3 = dict.fromkeys(_TYPES_OF_FORMAT_3, "which needs `iceberg/format_version` 3")
     unread = {name: REFUSED_TYPES.get(name, "which not all readers of the table read") for name in options.unread_types}
-    return {**({} if version > _DEFAULT_FORMAT else of_format_3), **unread}
+    return {**(of_format_3 if options.version_of(state) < ROW_LINEAGE_VERSION else {}), **unread}
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
