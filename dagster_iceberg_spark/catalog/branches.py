@@ -10,8 +10,6 @@ from typing import Final
 
 import tenacity
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -29,7 +27,7 @@ from dagster_iceberg_spark.catalog.look import find_table, open_catalog
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import DAY_MS, ROW_LINEAGE_VERSION
+from dagster_iceberg_spark.table.snapshot import DAY_MS
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropTag, SetProperties, TagUpdate
 from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
@@ -51,20 +49,9 @@ class _ExpiredStartError(CommitConflictError):
     """The snapshot that a branch is to start at has expired. The write has to be planned again."""
 
 
-def can_commit(description: CatalogDescription, format_version: int) -> bool:
-    """Return whether a commit needs no engine.
-
-    pyiceberg 0.12 reads directories, but does not write them. It writes no metadata file of format 3: here, a REST
-    catalog does, or the package itself for a SQL catalog.
-    """
-    if format_version >= ROW_LINEAGE_VERSION:
-        return takes_any_change(description)
+def can_commit(description: CatalogDescription) -> bool:
+    """Return whether a commit needs no engine. pyiceberg 0.12 reads directories, but does not write them."""
     return not isinstance(open_catalog(description), NoopCatalog)
-
-
-def takes_any_change(description: CatalogDescription) -> bool:
-    """Return whether the catalog takes any change of metadata without an engine, whatever pyiceberg can write."""
-    return isinstance(open_catalog(description), RestCatalog | SqlCatalog)
 
 
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
@@ -102,7 +89,7 @@ def _change(description: CatalogDescription, identifier: TableIdentifier, change
         return False
     if (change.name in table.metadata.refs) is isinstance(change, CreateBranch):
         return True
-    if not can_commit(description, table.metadata.format_version):
+    if not can_commit(description):
         return False
     match change:
         case CreateBranch(snapshot_id=None):
@@ -123,7 +110,7 @@ def _change_tags(
     table = find_table(description, identifier)
     if table is None:
         return True
-    if not can_commit(description, table.metadata.format_version):
+    if not can_commit(description):
         return False
     refs = table.metadata.refs
     due = [change for change in changes if not isinstance(change, DropTag) or change.name in refs]

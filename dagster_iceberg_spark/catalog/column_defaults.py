@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, AssertTableUUID, SetCurrentSchemaUpdate
 
-from dagster_iceberg_spark.catalog.branches import takes_any_change
+from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document import document_of
 from dagster_iceberg_spark.catalog.document_commit import NewSchema
-from dagster_iceberg_spark.catalog.look import call_catalog, known_table, open_catalog, pointed_document
+from dagster_iceberg_spark.catalog.look import known_table, open_catalog, table_document
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.options.output_options import DEFAULTS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import AddColumn, SetDefault, TableUpdate
@@ -26,11 +26,11 @@ def is_default(change: TableUpdate) -> bool:
 
 def require_defaults(description: CatalogDescription, changes: Sequence[TableUpdate], *, subject: str) -> None:
     """Reject changes of default values in a catalog whose metadata only an engine writes."""
-    if any(map(is_default, changes)) and not takes_any_change(description):
+    if any(map(is_default, changes)) and not can_commit(description):
         raise ConfigurationError.refusing(
             "write",
             subject,
-            expected=f"a SQL or REST catalog, for `{DEFAULTS}`",
+            expected=f"a catalog that is no directory, for `{DEFAULTS}`",
             found=f"the {description}: Spark cannot set default values",
             hint="leave the key out, or set the values in the asset.",
         )
@@ -42,17 +42,13 @@ def set_defaults(description: CatalogDescription, identifier: TableIdentifier, c
     Raises:
         CommitConflictError: Another writer commits at the same moment, or has changed the columns.
     """
-    table = known_table(description, identifier, action="prepare")
-    catalog, metadata = open_catalog(description), table.metadata
-    current: dict[str, Any] = dict(document_of(metadata.schema()))
-    found = None
-    if isinstance(catalog, SqlCatalog):  # the document has the columns for which pyiceberg has no type
-        found = call_catalog(description, lambda: pointed_document(catalog, identifier), action="prepare tables in")
-    document: dict[str, Any] = {"last-column-id": metadata.last_column_id} if found is None else found[1]
-    if found is not None:
-        current = next(item for item in document["schemas"] if item["schema-id"] == document["current-schema-id"])
+    table, found = known_table(description, identifier, action="prepare"), table_document(description, identifier)
+    if found is None:
+        raise FailureKind.TABLE_VANISHED.refusal("prepare", str(identifier), "none")
+    document, metadata = found.document, table.metadata
+    current = next(item for item in document["schemas"] if item["schema-id"] == document["current-schema-id"])
     before, last_id = current["schema-id"], document["last-column-id"]
-    new_id = max((schema.schema_id for schema in metadata.schemas), default=0) + 1
+    new_id = max(schema["schema-id"] for schema in document["schemas"]) + 1
     fields = list(_fields(current["fields"], changes, last_id))
     schema = {**current, "schema-id": new_id, "fields": fields}
     requirements = (
@@ -60,7 +56,7 @@ def set_defaults(description: CatalogDescription, identifier: TableIdentifier, c
         AssertCurrentSchemaId.model_validate({"current-schema-id": before}),
     )
     updates: tuple[Any, ...] = (NewSchema(schema, max(field["id"] for field in fields)),)
-    if not isinstance(catalog, SqlCatalog):
+    if isinstance(open_catalog(description), RestCatalog):
         own = Schema.model_validate(schema)
         updates = (AddSchemaUpdate(schema=own), SetCurrentSchemaUpdate.model_validate({"schema-id": -1}))
     commit = TableCommit(identifier, table, {}, requirements, updates)

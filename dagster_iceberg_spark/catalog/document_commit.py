@@ -1,22 +1,24 @@
-"""Commits to a SQL catalog on the metadata document itself, so that a long history costs the parsing of JSON alone.
+"""Commits on the metadata document itself, where the catalog keeps the pointer to it: SQL, Hive Metastore and Glue.
 
 pyiceberg would create an object for each snapshot, copy all of them for each update, and keep every metadata file,
-whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration").
+whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration"). It writes no
+metadata of format 3 (apache/iceberg-python #1551), and drops what it does not know.
 """
 
 import gzip
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -39,6 +41,7 @@ from dagster_iceberg_spark.catalog.look import (
     paused_collection,
     pointed_document,
 )
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import complete_documents, without_unknown_columns
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
@@ -69,12 +72,14 @@ class StagedMetadata:
     Args:
         before: The location of the current metadata file.
         location: The location of the new one.
+        document: What is in the new one.
         outdated: The metadata files that the table no longer needs once the catalog points to the new one.
     """
 
     io: FileIO
     before: str
     location: str
+    document: Mapping[str, Any] = field(default_factory=dict, repr=False)
     outdated: tuple[str, ...] = ()
 
     def delete(self) -> None:
@@ -87,8 +92,9 @@ class StagedMetadata:
 
 
 def stage(
-    catalog: SqlCatalog,
-    identifier: TableIdentifier,
+    catalog: MetastoreCatalog,
+    before: str,
+    document: dict[str, Any],
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate | NewSchema],
     *,
@@ -96,7 +102,13 @@ def stage(
 ) -> StagedMetadata | None:
     """Write the new metadata of a commit of snapshots, refs and properties. Return None if pyiceberg has to do it.
 
-    `at_ms` is when the tables of one transaction move, in milliseconds since 1970. So no instant lies between them.
+    Args:
+        catalog: The catalog that keeps the pointer.
+        before: The location of the current metadata file.
+        document: What is in the file.
+        requirements: What the document must meet.
+        updates: The changes.
+        at_ms: When the tables of one transaction move, in milliseconds since 1970. So no instant lies between them.
 
     Raises:
         CommitFailedException: The table no longer meets the requirements.
@@ -105,10 +117,8 @@ def stage(
         return None
     if not all(isinstance(requirement, _REQUIREMENTS) for requirement in requirements):
         return None
-    found = pointed_document(catalog, identifier)
-    if found is None or not _is_editable(found[1]):
+    if not _is_editable(document):
         return None
-    before, document = found
     _require(document, requirements)
     with paused_collection():
         changed = {**document, **_changes(document, updates, before, at_ms)}
@@ -124,7 +134,65 @@ def stage(
     log = {item["metadata-file"] for item in changed["metadata-log"]}
     deletes = (document.get("properties") or {}).get(_DELETES, "false").lower() == "true"
     logged = [item["metadata-file"] for item in document.get("metadata-log") or () if deletes]
-    return StagedMetadata(io, before, location, tuple(path for path in logged if path not in log))
+    return StagedMetadata(io, before, location, changed, tuple(path for path in logged if path not in log))
+
+
+class MetastoreCommit:
+    """A commit to a Hive Metastore or to Glue. pyiceberg locks the table and moves the pointer, to our document.
+
+    It stands in for the catalog while pyiceberg commits: the catalog's own methods stage and write the metadata.
+    """
+
+    def __init__(self, catalog: MetastoreCatalog) -> None:
+        """Prepare a commit to a table of the catalog."""
+        self._catalog = catalog
+        self._documents: list[dict[str, Any]] = []
+        self.staged: StagedMetadata | None = None
+
+    def commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> None:
+        """Make the commit.
+
+        Raises:
+            CommitFailedException: The table no longer meets the requirements, or another writer holds its lock.
+        """
+        own: Any = type(self._catalog)
+        with complete_documents() as self._documents:
+            own.commit_table(self, table, requirements, updates)
+
+    def is_made(self, identifier: TableIdentifier) -> bool:
+        """Return whether the commit was made although the catalog reported a conflict: an answer may be lost."""
+        if self.staged is None:
+            return False
+        with complete_documents() as documents:
+            location = self._catalog.load_table(identifier.parts).metadata_location
+        log = {item["metadata-file"] for item in documents[-1].get("metadata-log") or ()}
+        return self.staged.location in {location, *log}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def _update_and_stage_table(
+        self,
+        table: Table | None,
+        identifier: Any,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> Any:
+        catalog: Any = self._catalog
+        if table is not None:
+            self.staged = stage(catalog, table.metadata_location, self._documents[-1], requirements, updates)
+        if table is None or self.staged is None:
+            return catalog._update_and_stage_table(table, identifier, requirements, updates)  # noqa: SLF001
+        metadata = _trimmed(self.staged.document)
+        return StagedTable(identifier, metadata, self.staged.location, self.staged.io, catalog)
+
+    def _write_metadata(self, metadata: Any, io: FileIO, metadata_path: str) -> None:
+        if self.staged is None:
+            self._catalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001
+
+    _write_metadata_no_exist_check = _write_metadata
 
 
 def table_to_commit_to(description: CatalogDescription, identifier: TableIdentifier, *, action: str) -> Table:
@@ -138,16 +206,21 @@ def table_to_commit_to(description: CatalogDescription, identifier: TableIdentif
         if found is None or not _is_editable(found[1]):
             return None
         location, document = found
-        heads = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
-        snapshots = [item for item in document.get("snapshots") or () if item["snapshot-id"] in heads]
-        trimmed = {**document, "snapshots": snapshots, "snapshot-log": [], "metadata-log": []}
-        metadata = TableMetadataUtil.parse_obj(trimmed)
+        metadata = _trimmed(document)
         io = catalog._load_file_io(metadata.properties, location)  # noqa: SLF001
         return Table(identifier.parts, metadata, location, io, catalog)
 
     return call_catalog(description, read, action=f"look at {identifier} in") or known_table(
         description, identifier, action=action
     )
+
+
+def _trimmed(document: Mapping[str, Any]) -> TableMetadata:
+    """Return pyiceberg's metadata, of the snapshots that refs point to, and of the columns that pyiceberg knows."""
+    heads = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
+    snapshots = [item for item in document.get("snapshots") or () if item["snapshot-id"] in heads]
+    trimmed = {**document, "snapshots": snapshots, "snapshot-log": [], "metadata-log": []}
+    return TableMetadataUtil.parse_obj(without_unknown_columns(trimmed))
 
 
 def _is_editable(document: dict[str, Any]) -> bool:

@@ -7,7 +7,6 @@ share (Iceberg documentation, "JDBC"). It is read here, because pyiceberg would 
 
 import gc
 import gzip
-import json
 import socket
 import threading
 import zlib
@@ -45,7 +44,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalog
-from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_complete, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, answer_within
@@ -141,13 +140,8 @@ def table_document(description: CatalogDescription, identifier: TableIdentifier)
         found = pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
         if found is not None and is_in_current_form(found[1]):
             return found
-        loaded = _load_table(description, identifier)
-        if loaded is None:
-            return None
-        document = loaded.document or json.loads(
-            loaded.table.metadata.model_dump_json(by_alias=True, exclude_none=True)
-        )
-        return loaded.table.metadata_location, document
+        loaded = _load_table(description, identifier, load_complete)
+        return None if loaded is None else (loaded.table.metadata_location, loaded.document or {})
 
     found = call_catalog(description, read, action=f"look at {identifier} in")
     if found is None:
@@ -283,10 +277,14 @@ def _require_namespace(description: CatalogDescription, identifier: TableIdentif
         )
 
 
-def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> LoadedTable | None:
+def _load_table(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    load: Callable[[Catalog, tuple[str, ...]], LoadedTable] = load_table,
+) -> LoadedTable | None:
     catalog = open_catalog(description)
     try:
-        return load_table(catalog, identifier.parts)
+        return load(catalog, identifier.parts)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (NoSuchIcebergTableError, NoSuchPropertyException, ValidationError, MetadataValidationError) as error:

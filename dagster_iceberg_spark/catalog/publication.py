@@ -43,7 +43,6 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
     FileChanges,
     Member,
     Publication,
-    PublishedSnapshot,
     StagedRows,
     concurrent_commit,
     decide_publication,
@@ -59,7 +58,7 @@ from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.write.write_request import ReleaseTag
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import BRANCH_START, UPSTREAM, changes_read
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedSnapshot, Snapshot, TableState
 
 Advance: TypeAlias = Callable[[TableState, StagedRows], bool]
 """Fast-forwards a table that pyiceberg cannot commit to, by an engine. Returns false if the target has moved."""
@@ -151,7 +150,7 @@ def _tag_of(description: CatalogDescription, identifier: TableIdentifier, tag: R
     main, known = table.metadata.refs.get(MAIN_BRANCH), table.metadata.refs.get(tag.name)
     if main is None or (known is not None and known.snapshot_id == main.snapshot_id):
         return None
-    if not can_commit(description, table.metadata.format_version):
+    if not can_commit(description):
         return None
     seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": main.snapshot_id})
     requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), seen)
@@ -193,7 +192,7 @@ def _chosen(
     state, rows = member.state, member.rows
     how = choose_publication(description, state, rows)
     table = known_table(description, state.identifier, action="publish")
-    in_python = can_commit(description, table.metadata.format_version)  # it may have been upgraded since the decision
+    in_python = can_commit(description)
     is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
     if how == "rebase" or is_renamed:
         commit = _rebase(description, table, member, published) if in_python else None

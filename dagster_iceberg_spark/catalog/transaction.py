@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyiceberg.catalog import TOKEN, Catalog
+from pyiceberg.catalog import TOKEN, Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import Endpoint, Endpoints, RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
@@ -23,11 +23,11 @@ from sqlalchemy.orm import Session
 
 from dagster_iceberg_spark.catalog.clients.rest_requests import new_key, post_commit, takes_keys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage
-from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
+from dagster_iceberg_spark.catalog.document_commit import MetastoreCommit, StagedMetadata, stage
+from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog, pointed_document
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.publication.staged_rows import PublishedSnapshot
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import PublishedSnapshot
 
 _OUTDATED: Final = "older than last sequence number"
 """What catalogs say of a new snapshot if a commit to any branch was faster. They check the refs first."""
@@ -111,8 +111,9 @@ def commit_table(description: CatalogDescription, commit: TableCommit, *, action
             return _has_no_conflict(lambda: _commit_by_sql(catalog, [commit]))
         if isinstance(catalog, RestCatalog):
             return _has_no_conflict(lambda: _commit_one_by_rest(catalog, commit)) or _is_made(catalog, commit)
-        is_made = _has_no_conflict(lambda: catalog.commit_table(commit.table, commit.requirements, commit.updates))
-        return is_made or _is_made(catalog, commit)
+        if isinstance(catalog, MetastoreCatalog):
+            return _commit_by_metastore(catalog, commit)
+        raise TypeError(f"only an engine commits to the {description}")
 
     return call_catalog(description, committed, action=action or f"publish {commit.identifier} in")
 
@@ -178,7 +179,8 @@ def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
     with ExitStack() as stack:
         stack.callback(_delete_metadata, written)
         for commit in commits:
-            staged = stage(catalog, commit.identifier, commit.requirements, commit.updates, at_ms=at_ms)
+            found = pointed_document(catalog, commit.identifier)
+            staged = found and stage(catalog, *found, commit.requirements, commit.updates, at_ms=at_ms)
             written.append((commit.identifier, staged or _stage_by_pyiceberg(catalog, commit)))
         with Session(catalog.engine) as session:
             for identifier, metadata in written:
@@ -187,6 +189,15 @@ def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
             session.commit()
     for _, metadata in written:
         metadata.delete_outdated()
+
+
+def _commit_by_metastore(catalog: MetastoreCatalog, commit: TableCommit) -> bool:
+    own = MetastoreCommit(catalog)
+    is_made = _has_no_conflict(lambda: own.commit(commit.table, commit.requirements, commit.updates))
+    is_made = is_made or own.is_made(commit.identifier) or _is_made(catalog, commit)
+    if own.staged is not None:
+        (own.staged.delete_outdated if is_made else own.staged.delete)()
+    return is_made
 
 
 def _stage_by_pyiceberg(catalog: SqlCatalog, commit: TableCommit) -> StagedMetadata:

@@ -6,7 +6,7 @@ It has `geometry` and `geography`, but reads their reference systems in quotes o
 Types", `geometry(C)`) and Iceberg's Java library write none: `geometry(OGC:CRS84)`.
 
 Where pyiceberg refuses a table, the fix gives it the metadata once more, without those columns. Outside of
-`load_table` nothing changes: pyiceberg still refuses to commit to the table, for instance.
+`complete_documents` nothing changes: pyiceberg still refuses to commit to the table, for instance.
 """
 
 import json
@@ -49,14 +49,22 @@ def load_table(catalog: Catalog, identifier: Identifier) -> LoadedTable:
     except (ValidationError, MetadataValidationError) as error:
         if not any(refusal in str(error) for refusal in _REFUSALS):
             raise
-    with _without_unknown_columns() as documents:
+    return load_complete(catalog, identifier)
+
+
+def load_complete(catalog: Catalog, identifier: Identifier) -> LoadedTable:
+    """Load a table without columns of types that pyiceberg does not have, and its metadata document with them."""
+    with complete_documents() as documents:
         table = catalog.load_table(identifier)
     return LoadedTable(table, documents[-1])
 
 
 @contextmanager
-def _without_unknown_columns() -> Iterator[list[dict[str, Any]]]:
-    """Make pyiceberg load tables without such columns in this thread; yields the tables' metadata, complete."""
+def complete_documents() -> Iterator[list[dict[str, Any]]]:
+    """Yield the metadata documents of the tables that this thread loads meanwhile, whose columns may be of any type.
+
+    pyiceberg loads the tables without the columns of types that it does not have.
+    """
     _watch_metadata()
     documents: list[dict[str, Any]] = []
     token = _documents.set(documents)
@@ -93,8 +101,8 @@ def _has_all(described: Any) -> bool:
     return all(_has_all(item) for item in inner if item is not None)
 
 
-def _without(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a table's metadata without those columns (Iceberg spec, "Table Metadata Fields")."""
+def without_unknown_columns(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a table's metadata without the columns of such types (Iceberg spec, "Table Metadata Fields")."""
 
     def known(schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, "fields": [field for field in schema["fields"] if _has_all(field["type"])]}
@@ -115,7 +123,7 @@ def _watch_metadata() -> None:
         if documents is None:
             return of_file(data)
         documents.append(json.loads(data))
-        return of_file(json.dumps(_without(documents[-1])))
+        return of_file(json.dumps(without_unknown_columns(documents[-1])))
 
     def model_validate_json(text: str, **how: Any) -> Any:
         documents = _documents.get()
@@ -123,7 +131,7 @@ def _watch_metadata() -> None:
             return of_answer(text, **how)
         answer = json.loads(text)
         documents.append(answer["metadata"])
-        return of_answer(json.dumps({**answer, "metadata": _without(answer["metadata"])}), **how)
+        return of_answer(json.dumps({**answer, "metadata": without_unknown_columns(answer["metadata"])}), **how)
 
     parse_raw.__wrapped__ = of_file  # type: ignore[attr-defined]
     rest.TableResponse.model_validate_json = staticmethod(model_validate_json)  # type: ignore[assignment, method-assign]

@@ -60,6 +60,22 @@ def ancestry(snapshots: Mapping[int, Snapshot], snapshot_id: int | None) -> Iter
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedSnapshot:
+    """The published snapshot that has the rows of a staged one.
+
+    `is_moved` says whether others have committed to the target between the two, or whether that is unknown.
+    """
+
+    snapshot_id: int
+    is_moved: bool
+
+    @classmethod
+    def of(cls, staged: Snapshot, published: Snapshot) -> "PublishedSnapshot":
+        """Compare the two snapshots."""
+        return cls(published.snapshot_id, is_moved=staged.parent_snapshot_id != published.parent_snapshot_id)
+
+
+@dataclass(frozen=True, slots=True)
 class RefRetention:
     """How long an expiry keeps a branch or tag (Iceberg spec, "Snapshot References"). None: as the table says.
 

@@ -117,6 +117,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         "postgresql": combinations.postgresql,
         "rest": combinations.rest,
         "hive": combinations.hive,
+        "glue": combinations.glue,
     }
     configured = builders[request.param](combinations.Asked(request, tmp_path, ExitStack()))
     return configured if request.param == "sqlite" else emptied(configured)

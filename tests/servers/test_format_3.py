@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import ConfigurationError, build_release
+from dagster_iceberg_spark import build_release
 from dagster_iceberg_spark.features.releases import release_step as step
 from dagster_iceberg_spark.features.releases.undo import undo_run
 from tests.lakes import Lake, frame_asset, metadata_of
@@ -36,11 +36,11 @@ def rows(lake: Lake) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive"], indirect=True)
+@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive", "glue"], indirect=True)
 def test_rows_of_format_3_are_released_beside_others_and_undone(
-    classic_lake: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    classic_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, catalog = classic_lake, request.node.callspec.params["catalog"]
+    lake = classic_lake
     publish = getattr(step, "publish")  # noqa: B009 - not exported
 
     def run(*assets: Any, key: str) -> Any:
@@ -60,12 +60,10 @@ def test_rows_of_format_3_are_released_beside_others_and_undone(
         run(asset("c", 6), key="c")
         return publish(*args, **options)
 
-    if catalog != "hive":  # where a rebase needs a catalog that takes any change of metadata
-        monkeypatch.setattr(step, "publish", meanwhile)
+    monkeypatch.setattr(step, "publish", meanwhile)
     before = rows(lake)
     result = released("a", 7, 8)
-    found = metadata_of(result, "release")["iceberg/tables"].records[0].data["publication"]
-    assert found == ("fast-forward" if catalog == "hive" else "rebase")
+    assert metadata_of(result, "release")["iceberg/tables"].records[0].data["publication"] == "rebase"
     after = rows(lake)
     assert [row[:2] for row in after if row[0] == "a"] == [("a", 7), ("a", 8)]
     assert [row for row in after if row[0] == "b"] == others
@@ -74,10 +72,6 @@ def test_rows_of_format_3_are_released_beside_others_and_undone(
         definitions = dg.Definitions([asset("a", 1)], resources=lake.resources)
         return undo_run(definitions, run_id, instance=lake.instance, report=lambda _: None).by
 
-    if catalog == "hive":
-        with pytest.raises(ConfigurationError, match="Hint: run the assets again instead"):
-            undo(result.run_id)
-        return
     by = undo(result.run_id)
     assert [row for row in rows(lake) if row[0] != "c"] == before
     undo(by)
@@ -86,8 +80,8 @@ def test_rows_of_format_3_are_released_beside_others_and_undone(
     assert [row[:2] for row in rows(lake)] == [("a", 7), ("a", 8), ("b", 9), ("c", 6)]
 
 
-@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive"], indirect=True)
-def test_default_values_are_set_by_the_catalog(classic_lake: Lake, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("catalog", ["rest", "postgresql", "hive", "glue"], indirect=True)
+def test_default_values_are_set_by_the_catalog(classic_lake: Lake) -> None:
     lake, metadata = classic_lake, {"iceberg/format_version": 3, "iceberg/write_disposition": "append"}
 
     def rows_of(query: str, **defaults: Any) -> dg.AssetsDefinition:
@@ -95,10 +89,6 @@ def test_default_values_are_set_by_the_catalog(classic_lake: Lake, request: pyte
 
     lake.materialize(rows_of("select 1 as id"))
     added = rows_of("select 2 as id, 'US' as region", region="EU")
-    if request.node.callspec.params["catalog"] == "hive":
-        error = lake.failure(added)
-        assert "expected a SQL or REST catalog, for `iceberg/defaults`" in str(error)
-        return
     lake.materialize(added)
     lake.materialize(rows_of("select 3 as id", region="APAC"))
     found = lake.session.sql(f"select id, region from {lake.spark.catalog_description.name}.db.t order by id").collect()

@@ -22,7 +22,7 @@ from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.arrow.write.upsert import Merging
-from dagster_iceberg_spark.catalog.branches import change_branch, takes_any_change
+from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -96,7 +96,7 @@ class ArrowEngine:
         """Reject what only Spark can write."""
         if isinstance(open_catalog(self.catalog), NoopCatalog):
             self._refuse("the catalog is a directory, to which pyiceberg cannot commit")
-        self._refuse(unfit_for_arrow(draft, is_free=takes_any_change(self.catalog)))
+        self._refuse(unfit_for_arrow(draft))
 
     def touched(self, draft: WriteDraft, names: StoredNames) -> BoundScope:
         """Return the rows of the partitions that the given rows fall in."""

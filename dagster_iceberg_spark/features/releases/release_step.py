@@ -28,18 +28,12 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.features.releases.release_asset import step_publishes
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
-from dagster_iceberg_spark.plan.publication.staged_rows import (
-    Member,
-    PublishedSnapshot,
-    StagedRows,
-    published_snapshot,
-    rows_of_scope,
-)
+from dagster_iceberg_spark.plan.publication.staged_rows import Member, StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.read.history import few_keys
 from dagster_iceberg_spark.plan.write.write_request import ReleaseTag, Staging, staged_branch
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST, STAGED_TOKEN
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedSnapshot, Snapshot, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +270,7 @@ class ReleaseStep:
             state = look(catalog, io_manager.definition_of(definition.spec).request.identifier)
             head = None if state is None else state.refs.get(MAIN_BRANCH)
             if state is not None and head is not None and not (is_resumed and tag.name in state.refs):
-                by_engine = not can_commit(catalog, state.format_version)
+                by_engine = not can_commit(catalog)
                 found.append(_TaggedTable(io_manager, state.identifier, head, by_engine=by_engine))
         return found
 

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_ord
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.releases.plan.undo_plan import RecordedSnapshot, TableUndo, plan_undo, unknown_run
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
-from dagster_iceberg_spark.plan.publication.staged_rows import PublishedSnapshot, rows_of_scope, touches
+from dagster_iceberg_spark.plan.publication.staged_rows import rows_of_scope, touches
 from dagster_iceberg_spark.table.change import may_change_rows, runs_behind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
@@ -42,7 +42,7 @@ from dagster_iceberg_spark.table.lineage import (
     STAGED_TOKEN,
     UNDONE_BRANCH,
 )
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, PublishedSnapshot, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
     """Prepare the commit of a snapshot that takes the files back."""
     state = undo.state
     table = known_table(description, state.identifier, action="undo a run in")
-    if not can_commit(description, table.metadata.format_version):
+    if not can_commit(description):
         raise _needs_engine(state.identifier)
     _refuse_changes_of_others(description, undo, owned)
     requirements: tuple[TableRequirement, ...] = (

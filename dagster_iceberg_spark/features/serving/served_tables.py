@@ -76,7 +76,7 @@ class ServedTables:
                         "keep",
                         str(identifier),
                         expected="a table that takes a tag without an engine",
-                        found="a table in a directory, or of format 3 in another catalog than SQL and REST",
+                        found="a table in a directory",
                         hint="serve without `--keep`.",
                     )
         with self._lock:

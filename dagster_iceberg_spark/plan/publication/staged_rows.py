@@ -31,7 +31,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, UPSTREAM, UpstreamRead, upstream_reads, with_published_reads
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import PublishedSnapshot, Snapshot, TableState
 
 _cannot_publish = partial(CommitConflictError.to_plan_again, "publish")
 
@@ -320,22 +320,6 @@ class Member:
     def reads(self) -> tuple[UpstreamRead, ...]:
         """The inputs that the rows were derived from."""
         return tuple(read for snapshot in self.rows.snapshots for read in _reads_of(snapshot))
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedSnapshot:
-    """The published snapshot that has the rows of a staged one.
-
-    `is_moved` says whether others have committed to the target between the two, or whether that is unknown.
-    """
-
-    snapshot_id: int
-    is_moved: bool
-
-    @classmethod
-    def of(cls, staged: Snapshot, published: Snapshot) -> "PublishedSnapshot":
-        """Compare the two snapshots."""
-        return cls(published.snapshot_id, is_moved=staged.parent_snapshot_id != published.parent_snapshot_id)
 
 
 def in_order(members: Sequence[Member]) -> tuple[Member, ...]:

@@ -40,16 +40,9 @@ _WRITTEN: Final = frozenset(
 )
 
 
-def unfit_for_arrow(draft: WriteDraft, *, is_free: bool) -> str | None:
-    """Return why Arrow cannot write the draft, or None if it can.
-
-    `is_free` says whether the catalog takes any change of metadata, as SQL and REST catalogs do: a branch other than
-    `main` in a table without snapshots, although pyiceberg rejects that in version 1, and a snapshot of version 3.
-    """
-    reasons = chain(
-        _of_merge(draft), _of_format(draft, is_free=is_free), _of_table(draft, is_free=is_free),
-        _of_files(draft), _of_columns(draft),
-    )  # fmt: skip
+def unfit_for_arrow(draft: WriteDraft) -> str | None:
+    """Return why Arrow cannot write the draft, or None if it can."""
+    reasons = chain(_of_merge(draft), _of_format(draft), _of_table(draft), _of_files(draft), _of_columns(draft))
     return next(reasons, None)
 
 
@@ -72,15 +65,13 @@ def _of_merge(draft: WriteDraft) -> Iterator[str]:
     yield from (f"the rows lack the required column {field.name!r}, {kept}" for field in lacking)
 
 
-def _of_format(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
-    """Yield what of format version 3 needs Spark: pyiceberg writes no metadata of it, and no ids of stored rows."""
+def _of_format(draft: WriteDraft) -> Iterator[str]:
+    """Yield what of format version 3 needs Spark: pyiceberg creates no such table, Arrow keeps no row ids."""
     options = draft.request.options
     version = options.version_of(draft.state)
     if version < ROW_LINEAGE_VERSION:
         return
     what = f"the table has format version {version}"
-    if not is_free:
-        yield f"{what}, which pyiceberg does not write to this catalog"
     if options.merges:
         yield f"{what}, and a merge keeps the ids of its rows"
     others = [change for change in draft.changes if not isinstance(change, BranchUpdate)]
@@ -88,13 +79,13 @@ def _of_format(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
         yield f"{what}, and pyiceberg does not create or change such a table"
 
 
-def _of_table(draft: WriteDraft, *, is_free: bool) -> Iterator[str]:
+def _of_table(draft: WriteDraft) -> Iterator[str]:
     """Yield what of the table's history needs Spark."""
     state = draft.state
     version = draft.request.options.version_of(state)
     is_empty = state is None or MAIN_BRANCH not in state.refs
     is_begun = any(isinstance(item, CreateBranch) and item.snapshot_id is None for item in _branches(draft))
-    if is_empty and is_begun and (version == 1 or not is_free):
+    if is_empty and is_begun and version == 1:
         yield "the table has no snapshot, and pyiceberg begins no branch there"
     base = state.base(draft.request.branch) if state else None
     if state is not None and base is not None and any(state.schema.field(name) is None for name in draft.owned.columns):

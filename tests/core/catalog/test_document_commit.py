@@ -24,6 +24,7 @@ from pyiceberg.table.update import (
 
 from dagster_iceberg_spark.catalog import document_commit
 from dagster_iceberg_spark.catalog.document_commit import StagedMetadata, stage, table_to_commit_to
+from dagster_iceberg_spark.catalog.look import pointed_document
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.core.arrow.writing import ArrowLake
 
@@ -41,7 +42,9 @@ def lake(tmp_path: Path) -> Iterator[ArrowLake]:
 
 def staged(lake: ArrowLake, *updates: Any, requirements: tuple[Any, ...] = ()) -> StagedMetadata | None:
     catalog: Any = lake.spark.pyiceberg_catalog
-    return stage(catalog, T, requirements, updates)
+    found = pointed_document(catalog, T)
+    assert found is not None
+    return stage(catalog, *found, requirements, updates)
 
 
 def document(metadata: StagedMetadata | None) -> dict[str, Any]:

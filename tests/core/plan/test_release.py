@@ -10,7 +10,6 @@ from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingErr
 from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING
 from dagster_iceberg_spark.plan.publication.staged_rows import (
     Member,
-    PublishedSnapshot,
     StagedRows,
     in_order,
     published_upstream,
@@ -19,6 +18,7 @@ from dagster_iceberg_spark.plan.publication.staged_rows import (
 from dagster_iceberg_spark.plan.write.write_request import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
+from dagster_iceberg_spark.table.snapshot import PublishedSnapshot
 from tests.core.table.samples import chain, snapshot, table
 
 STAGING = Staging("staged", "main", published_by="release")
