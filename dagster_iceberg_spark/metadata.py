@@ -7,6 +7,7 @@ from typing_extensions import Unpack
 
 from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.options.output_options import (
+    ConcurrentWrites,
     PartitionEvolution,
     RowsOutsidePartition,
     SchemaEvolution,
@@ -41,7 +42,7 @@ class TableMetadata(TypedDict, total=False):
     sort_by: Sequence[str] | None
     table_properties: Mapping[str, str | None] | None
     write_options: Mapping[str, str] | None
-    concurrent_writes: Literal["last_wins", "first_wins"] | None
+    concurrent_writes: ConcurrentWrites | None
     format_version: Literal[1, 2, 3] | None
     location: str | None
     branch: str | None

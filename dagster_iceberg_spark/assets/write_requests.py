@@ -17,7 +17,7 @@ from dagster_iceberg_spark.assets.dagster_private.event_log import (
     has_failed_blocking_check,
     recorded_snapshots,
 )
-from dagster_iceberg_spark.assets.dagster_private.runs import run_started_at_ms
+from dagster_iceberg_spark.assets.dagster_private.runs import has_ended, run_started_at_ms
 from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
@@ -186,6 +186,7 @@ def write_request(
         report=facts.report,
         announce=partial(announce, step, str(identifier)),
         earlier_attempts=partial(earlier_attempts, step, candidates),
+        has_ended=partial(has_ended, step.instance) if step else lambda _: False,
         audit_samples=audit_samples,
     )
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -14,6 +15,7 @@ from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit import outcome
+from dagster_iceberg_spark.commit.claims import claimed
 from dagster_iceberg_spark.commit.engine import Engine
 from dagster_iceberg_spark.commit.staged_write import StagedWrite
 from dagster_iceberg_spark.plan.options.output_options import RENAMES, SCHEMA_EVOLUTION
@@ -51,7 +53,8 @@ def materialize(engine: Engine, request: WriteRequest, *, known: frozenset[int] 
         before_sleep=lambda state: request.report(_retry_line(state, request, attempts.count)),
         reraise=True,
     )
-    return retrying(attempts.attempt)
+    with claimed(engine, request) if known is None else nullcontext():
+        return retrying(attempts.attempt)
 
 
 def _can_be_planned_again(error: BaseException) -> bool:

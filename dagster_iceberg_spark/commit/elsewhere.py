@@ -99,4 +99,4 @@ class _AdoptingEngine:
         """Never called: `require_writable` comes first."""
         raise NotImplementedError
 
-    require_supported = touched = prepare = write = has_ended = fast_forward = _never
+    require_supported = touched = prepare = write = has_ended = change_tags = fast_forward = _never

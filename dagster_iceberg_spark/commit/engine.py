@@ -15,7 +15,7 @@ from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import RowCounts, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate, TagUpdate
 
 
 class Audits(Protocol):
@@ -67,6 +67,9 @@ class Engine(Protocol):
 
     def change_branches(self, identifier: TableIdentifier, changes: Sequence[BranchUpdate]) -> None:
         """Create and drop branches in order."""
+
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
+        """Set and drop tags."""
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata after the data is committed."""

@@ -171,6 +171,12 @@ COMBINATIONS: Final[Mapping[str, Callable[[Asked], Any]]] = {
 }
 """In the order of the page."""
 
+
+def is_asked_for_keys(combination: str) -> bool:
+    """Return whether the server is asked if it takes an `Idempotency-Key`: those that speak Iceberg's REST protocol."""
+    return combination.startswith(("REST", "Nessie"))
+
+
 FEATURES: Final = (
     "classic Spark",
     "Spark Connect",
@@ -188,6 +194,7 @@ FEATURES: Final = (
     "commit conflicts",
     "refused login",
     "server down",
+    "Idempotency-Key",
 )
 """In the order of the page."""
 
@@ -209,6 +216,8 @@ _ONE_BY_ONE: Final = ("REST", "Glue", "Hive", "Hadoop")
 _TOGETHER: Final = ("SQLite", "PostgreSQL", "MySQL")
 _LOCAL: Final = "no server is involved"
 _OPEN: Final = "the server accepts every client"
+_NO_KEYS: Final = "the server announces no keys"
+_OF_REST: Final = "only the REST protocol has keys"
 _READ_ONLY: Final = "pyiceberg can read such a catalog but not write to it"
 IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
     ("Hadoop, local files", "written by pyiceberg"): _READ_ONLY,
@@ -242,6 +251,8 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
             "Hive Metastore 2.3, local files",
         )
     },
+    **{(name, "Idempotency-Key"): _NO_KEYS for name in COMBINATIONS if is_asked_for_keys(name)},
+    **{(name, "Idempotency-Key"): _OF_REST for name in COMBINATIONS if not is_asked_for_keys(name)},
 }
 """What cannot be seen here, and why: by combination and feature."""
 
@@ -269,6 +280,7 @@ ran last on {on}, and a sample runs on each change. A number refers to the reaso
 | commit conflicts | sessions change one table at the same time: nothing is lost, with one snapshot each |
 | refused login | the error says so, is not retried, and nothing is left behind |
 | server down | an error within seconds, which may be retried |
+| Idempotency-Key | a commit that is sent again, because its answer was lost, is made once |
 """
 
 

@@ -25,6 +25,7 @@ from tests.servers.nessie import Nessie
 from tests.servers.postgresql import PASSWORD, PostgreSqlServer
 from tests.servers.rest import RestServer
 from tests.servers.s3 import S3Server
+from tests.servers.trino import Trino
 from tests.servers.versity import VersityGateway
 
 _PASSED: Final = pytest.StashKey[set[tuple[str, str]]]()
@@ -97,6 +98,13 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway
 @pytest.fixture(scope="session")
 def nessie(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
     server = Nessie(tmp_path_factory.mktemp("nessie"), s3)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
+    server = Trino(tmp_path_factory.mktemp("trino"))
     yield server
     server.close()
 

@@ -18,21 +18,22 @@ FETCH_SECONDS: Final = 600
 
 
 def fetched(name: str, ivy_file: str) -> Sequence[Path]:
-    """Return the jars that an Ivy file lists, fetched once for each user and each list of them.
+    """Return the jars and archives that an Ivy file lists, fetched once for each user and each list of them.
 
     Args:
         name: Of the directory that keeps them.
         ivy_file: The file's text.
     """
     digest = hashlib.sha256(ivy_file.encode()).hexdigest()[:16]
-    return sorted(made_once(f"{name}-{digest}", partial(_fetch, ivy_file)).glob("*.jar"))
+    return sorted(made_once(f"{name}-{digest}", partial(fetch, ivy_file)).iterdir())
 
 
-def _fetch(ivy_file: str, scratch: Path) -> Path:
+def fetch(ivy_file: str, scratch: Path) -> Path:
+    """Fetch what an Ivy file lists, and return the directory."""
     (scratch / "ivy.xml").write_text(ivy_file)
     jars = scratch / "jars"
     command = [java(), "-jar", *map(str, pyspark_jars("ivy")), "-warn", "-ivy", "ivy.xml", "-cache", "cache"]
-    command += ["-confs", "default", "-types", "jar", "bundle"]
+    command += ["-confs", "default", "-types", "jar", "bundle", "tar.gz", "zip"]
     command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
     answer = subprocess.run(
         command,

@@ -27,6 +27,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.catalog.transaction import tells_repetitions
 from dagster_iceberg_spark.features.maintenance import spark as maintenance
 from dagster_iceberg_spark.features.releases import release_step as step
 from dagster_iceberg_spark.spark import sql
@@ -35,7 +36,7 @@ from tests.features.maintenance.maintaining import AT_ONCE, figures, maintain
 from tests.lakes import SPARK_CONF, Before, Lake, frame_asset, free_port, hours_asset, metadata_of, open_lake
 from tests.servers import nessie
 from tests.servers.azurite import WRONG_KEY
-from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked, sampled
+from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked, is_asked_for_keys, sampled
 from tests.servers.conftest import emptied
 
 # The first run builds a server.
@@ -44,6 +45,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(900)]
 DAYS = dg.DailyPartitionsDefinition("2024-03-01", timezone="Europe/Berlin")
 MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 APPEND = {"iceberg/write_disposition": "append"}
+SOME_OF_REST = ("REST (Iceberg's reference server), local files", "Nessie, S3 (moto)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -406,3 +408,15 @@ def test_a_server_that_is_down_is_told_apart(lake: Lake, request: pytest.Fixture
     assert error.class_name == "CatalogUnavailableError", error
     assert error.allow_retries
     assert not lake.exists("t")
+
+
+@pytest.mark.parametrize(
+    "combination",
+    [
+        pytest.param(name, marks=() if name in SOME_OF_REST else pytest.mark.slow)
+        for name in filter(is_asked_for_keys, COMBINATIONS)
+    ],
+)
+def test_the_server_announces_no_keys_for_commits(configured: Any) -> None:
+    """Once this fails, the page has a column to fill (`IMPOSSIBLE`)."""
+    assert not tells_repetitions(configured.describe())

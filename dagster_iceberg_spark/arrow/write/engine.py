@@ -22,7 +22,7 @@ from dagster_iceberg_spark.arrow.write.fitting import Fitting
 from dagster_iceberg_spark.arrow.write.matching import RowFilter
 from dagster_iceberg_spark.arrow.write.rows import HeldRows, schema_of, size_of
 from dagster_iceberg_spark.arrow.write.upsert import Merging
-from dagster_iceberg_spark.catalog.branches import change_branch
+from dagster_iceberg_spark.catalog.branches import change_branch, change_tags
 from dagster_iceberg_spark.catalog.changes import change_table, create_table, pyiceberg_type
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -44,7 +44,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, ROW_LINEAGE_VERSION, Commit, RowCounts, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, TableUpdate, TagUpdate
 from dagster_iceberg_spark.timeouts import REPORT_INTERVAL_SECONDS
 
 _PROPERTIES: Final = {
@@ -213,6 +213,10 @@ class ArrowEngine:
         for change in changes:
             if not change_branch(self.catalog, identifier, change) and isinstance(change, CreateBranch):
                 self._begin_branch(identifier, change)
+
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
+        """Set and drop tags."""
+        change_tags(self.catalog, identifier, changes)
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata."""

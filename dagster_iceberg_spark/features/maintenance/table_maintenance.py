@@ -1,8 +1,7 @@
-"""Maintains one table: plans, locks, pins what others need, and does the actions that are due."""
+"""Maintains one table: plans, claims, pins what others need, and does the actions that are due."""
 
 import datetime as dt
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,10 +30,11 @@ from dagster_iceberg_spark.features.maintenance.plan.health import TableHealth, 
 from dagster_iceberg_spark.features.maintenance.plan.pins import Need
 from dagster_iceberg_spark.features.maintenance.readers import Readers
 from dagster_iceberg_spark.features.maintenance.retention import Retention, retention_of
+from dagster_iceberg_spark.table.claims import MAINTENANCE, Claim, claims_in
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import MAINTAINED_PROPERTY
-from dagster_iceberg_spark.table.snapshot import DAY_MS, MAIN_BRANCH, TableState
-from dagster_iceberg_spark.table.updates import DropTag, SetProperties, SetTag, tag_days
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.updates import DropTag, SetProperties
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class TableMaintenance:
         planned = self.plan(now)
         if planned.plan is None or planned.waits_for is not None or dry_run:
             return planned
-        with self._lock(milliseconds(now)):
+        with self._claimed(milliseconds(now)):
             if planned.plan.pins.changes:
                 change_tags(self.io_manager, self.identifier, planned.plan.pins.changes)
             done = tuple(self._done(planned.plan.actions, now))
@@ -259,31 +259,32 @@ class TableMaintenance:
         return {"deleted_rows": commit.snapshot.count("deleted-records")}
 
     @contextmanager
-    def _lock(self, now_ms: int) -> Iterator[None]:
-        """Hold the lock of the table inside the block. Afterwards, the table says when it was maintained."""
-        lock, state = MaintenanceLock(self.run_id, now_ms), self._look()
+    def _claimed(self, now_ms: int) -> Iterator[None]:
+        """Claim the maintenance of the table inside the block. Afterwards, the table says when it was maintained."""
+        claim, state = Claim(MAINTENANCE, self.run_id, now_ms), self._look()
         if state is None:
             raise self._conflict("none: it is gone")
-        abandoned = [other for other in locks_in(state) if is_abandoned(other, now_ms, self._has_ended)]
-        others = [other for other in locks_in(state) if other not in abandoned]
+        known = claims_in(state, like=claim)
+        abandoned = [other for other in known if other.is_abandoned(now_ms, self._has_ended)]
+        others = [other for other in known if other not in abandoned]
         if others:
             raise self._conflict(f"the run {others[0].run_id}")
-        head = state.refs[MAIN_BRANCH]
-        own = SetTag(lock.tag, head, tag_days(now_ms - state.snapshots[head].committed_at_ms, DAY_MS))
+        own = claim.update(state, state.refs[MAIN_BRANCH])
         change_tags(self.io_manager, self.identifier, [*(DropTag(other.tag) for other in abandoned), own])
         maintained_at = SetProperties(
             {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
         )
         is_done = False
         try:
-            # Of two runs that take the lock at once, each sees the other's here, or only the first goes on.
-            others = [other for other in locks_in(self._look() or state) if other not in (lock, *abandoned)]
+            others = [
+                other for other in claims_in(self._look() or state, like=claim) if other not in (claim, *abandoned)
+            ]
             if others:
                 raise self._conflict(f"the run {others[0].run_id}")
             yield
             is_done = True
         finally:
-            change_tags(self.io_manager, self.identifier, [DropTag(lock.tag), *([maintained_at] if is_done else [])])
+            change_tags(self.io_manager, self.identifier, [DropTag(claim.tag), *([maintained_at] if is_done else [])])
 
     def _look(self) -> TableState | None:
         return look(self.readers.catalog, self.identifier)
@@ -365,45 +366,11 @@ def maintain_location(
                 yield Maintained(table.identifier, error=in_words(error))
 
 
-_NAME: Final = re.compile(r"dagster_maintenance_(?P<at_ms>\d+)_(?P<run>.+)")
-_LONGEST_MS: Final = DAY_MS
-"""A lock that is older was left behind by a process that died."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceLock:
-    """A lock.
-
-    Args:
-        run_id: The run that holds it.
-        taken_at_ms: When it was taken, in milliseconds since 1970.
-    """
-
-    run_id: str
-    taken_at_ms: int
-
-    @property
-    def tag(self) -> str:
-        """The name of the tag."""
-        return f"dagster_maintenance_{self.taken_at_ms}_{self.run_id}"
-
-
-def locks_in(state: TableState) -> list[MaintenanceLock]:
-    """Return the locks of a table."""
-    found = [match for ref in sorted(state.refs) if (match := _NAME.fullmatch(ref)) is not None]
-    return [MaintenanceLock(match["run"], int(match["at_ms"])) for match in found]
-
-
-def is_abandoned(lock: MaintenanceLock, now_ms: int, has_ended: Callable[[str], bool]) -> bool:
-    """Return whether the process that took the lock is gone: its run has ended, or a day has passed."""
-    return now_ms - lock.taken_at_ms > _LONGEST_MS or has_ended(lock.run_id)
-
-
 _CLI: Final = "cli"
 
 
 def process_name() -> str:
-    """Return the name under which this process takes locks outside of Dagster: the host and the process id."""
+    """Return the name under which this process takes claims outside of Dagster: the host and the process id."""
     return f"{_CLI}-{socket.gethostname()}-{os.getpid()}"
 
 

@@ -45,6 +45,7 @@ RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
+ConcurrentWrites: TypeAlias = Literal["last_wins", "first_wins", "wait"]
 WriteEngine: TypeAlias = Literal["auto", "arrow", "spark"]
 
 PARTITION_EXPR: Final = "partition_expr"
@@ -399,10 +400,10 @@ class WriteOptions:
         default="auto",
         is_configurable=True,
     )
-    concurrent_writes: Literal["last_wins", "first_wins"] = key(
-        "`last_wins` or `first_wins`: whether a run may replace what another run has written to the same partitions "
-        "since it began",
-        one_of(("last_wins", "first_wins")),
+    concurrent_writes: ConcurrentWrites = key(
+        "`last_wins`, `first_wins` or `wait`: whether a run replaces what another run has written to the same "
+        "partitions since it began, fails, or begins to write only when no other run does",
+        one_of(get_args(ConcurrentWrites)),
         default="last_wins",
     )
     format_version: int | None = key(

@@ -225,6 +225,7 @@ class WriteRequest:
     Args:
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
+        has_ended: Returns whether a run is known to have ended, by its id.
         audit_samples: How many rows that fail an audit are shown.
     """
 
@@ -236,6 +237,7 @@ class WriteRequest:
     report: Report
     announce: Announce
     earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
+    has_ended: Callable[[str], bool] = lambda _: False
     audit_samples: int = SHOWN_ROWS
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark.catalog import branches
 from dagster_iceberg_spark.catalog.column_defaults import require_defaults
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
@@ -38,7 +39,7 @@ from dagster_iceberg_spark.spark.write.writer import write
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Commit, RowCounts, TableState
-from dagster_iceberg_spark.table.updates import BranchUpdate, DropBranch, TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, DropBranch, TableUpdate, TagUpdate
 
 
 def commit_frame(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
@@ -134,6 +135,11 @@ class SparkEngine:
     def change_branches(self, identifier: TableIdentifier, changes: Sequence[BranchUpdate]) -> None:
         """Create and drop branches in order."""
         change_branches(self.session, identifier, changes)
+
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
+        """Set and drop tags."""
+        if not branches.change_tags(self.catalog, identifier, changes):
+            tables.change_tags(self.session, identifier, changes)
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata."""

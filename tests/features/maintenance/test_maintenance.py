@@ -25,13 +25,9 @@ from dagster_iceberg_spark.features.maintenance import spark as maintenance
 from dagster_iceberg_spark.features.maintenance.health_reports import table_files
 from dagster_iceberg_spark.features.maintenance.plan.actions import ExpireSnapshots
 from dagster_iceberg_spark.features.maintenance.readers import Readers
-from dagster_iceberg_spark.features.maintenance.table_maintenance import (
-    Maintained,
-    MaintenanceLock,
-    TableMaintenance,
-    maintain_location,
-)
+from dagster_iceberg_spark.features.maintenance.table_maintenance import Maintained, TableMaintenance, maintain_location
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.table.claims import MAINTENANCE, Claim
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag
 from tests.features.maintenance.maintaining import AT_ONCE, done, figures, maintain, run_job
@@ -269,16 +265,18 @@ def test_two_runs_do_not_maintain_one_table_at_once(classic_lake: Lake) -> None:
     for _ in range(2):
         lake.materialize(events(), partition_key="2013-01-01")
     now, head = dt.datetime.now(dt.timezone.utc), lake.head("events").snapshot_id
-    locks = [MaintenanceLock(f"run-{age}", int((now - dt.timedelta(hours=age)).timestamp() * 1000)) for age in (1, 25)]
-    change_tags(lake.spark.catalog_description, table, [SetTag(locks[0].tag, head, 2)])
+    claims = [
+        Claim(MAINTENANCE, f"run-{age}", int((now - dt.timedelta(hours=age)).timestamp() * 1000)) for age in (1, 25)
+    ]
+    change_tags(lake.spark.catalog_description, table, [SetTag(claims[0].tag, head, 2)])
     error = error_of(run_job(lake, events()))
     assert (error.class_name, error.allow_retries) == ("CommitConflictError", True)
     assert "expected a table that no other run maintains, found the run run-1" in str(error)
     assert len(lake.table("events").snapshots()) == 2
-    lake.table("events").manage_snapshots().remove_tag(locks[0].tag).commit()
-    change_tags(lake.spark.catalog_description, table, [SetTag(locks[1].tag, head, 2)])
+    lake.table("events").manage_snapshots().remove_tag(claims[0].tag).commit()
+    change_tags(lake.spark.catalog_description, table, [SetTag(claims[1].tag, head, 2)])
     maintain(lake, events())
-    assert list(lake.table("events").refs()) == ["main"], "an abandoned lock is taken over"
+    assert list(lake.table("events").refs()) == ["main"], "an abandoned claim is dropped"
 
 
 @pytest.mark.full
@@ -341,7 +339,7 @@ def test_an_action_that_conflicts_with_a_writer_is_skipped(lake: Lake, monkeypat
     [outcome] = done(found).values()
     assert outcome.startswith("skipped, and left for the next time. Cannot compact db.events: expected no other writer")
     assert len(lake.arrow("events")) == 24
-    assert list(lake.table("events").refs()) == ["main"], "the lock is released"
+    assert list(lake.table("events").refs()) == ["main"], "the claim is dropped"
 
 
 @pytest.mark.full
