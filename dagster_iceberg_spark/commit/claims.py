@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import sleep
 from typing import Final
 
 from dagster_iceberg_spark.catalog.look import look
@@ -34,7 +35,7 @@ def claimed(engine: Engine, request: WriteRequest) -> Iterator[None]:
 def _take(engine: Engine, request: WriteRequest) -> Claim | None:
     identifier, materialization = request.identifier, request.materialization
     what = written_rows(materialization.asset_key, request.table.options.branch, materialization.scope)
-    reported = 0.0
+    report_at = time.monotonic()
     while True:
         own = Claim(what, materialization.run_id, int(time.time() * 1000))
         state = look(engine.catalog, identifier)
@@ -51,13 +52,13 @@ def _take(engine: Engine, request: WriteRequest) -> Claim | None:
             if not others:
                 return own
             engine.change_tags(identifier, [DropTag(own.tag)])
-        if time.monotonic() - reported > _REPORT_SECONDS:
-            reported = time.monotonic()
+        if time.monotonic() >= report_at:
+            report_at += _REPORT_SECONDS
             request.report(
-                f"Waits for run {others[0].run_id}, which writes the same partitions of {request.subject}. If it no "
-                f"longer runs, terminate it in Dagster, or drop the tag {others[0].tag!r} of the table."
+                f"Waiting for run {others[0].run_id}, which writes the same partitions of {request.subject}. If that "
+                f"run is dead, terminate it in Dagster, or drop the tag {others[0].tag!r} of the table."
             )
-        time.sleep(random.uniform(0, _POLL_SECONDS))  # noqa: S311
+        sleep(random.uniform(0, _POLL_SECONDS))  # noqa: S311
 
 
 def _is_left(claim: Claim, own: Claim, request: WriteRequest) -> bool:

@@ -1,12 +1,19 @@
 """Appending, merging, and the guard against rows that a run does not own."""
 
 import datetime as dt
+import time
 from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from dagster_iceberg_spark.catalog.branches import change_tags
+from dagster_iceberg_spark.commit import claims
+from dagster_iceberg_spark.table.claims import Claim, written_rows
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
+from dagster_iceberg_spark.table.updates import SetTag
 from tests.lakes import Lake, around_write, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -235,6 +242,33 @@ def test_a_query_may_name_dataframes(lake: Lake) -> None:
     """pyspark drops the views that stand for them as soon as it has the result."""
     lake.materialize(frame_asset("t", lambda spark: spark.sql("select id from {rows}", rows=spark.range(3))))
     assert lake.rows("t") == [0, 1, 2]
+
+
+@pytest.mark.each_engine
+def test_a_run_waits_for_another_of_its_partition(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    identifier, waits = TableIdentifier(("db",), "hours"), {**DAY, "iceberg/concurrent_writes": "wait"}
+
+    def write(value: str) -> None:
+        asset = hours_asset("hours", value, partitions_def=DAYS, metadata=waits)
+        lake.materialize(asset, partition_key="2013-01-01")
+
+    write("1")
+    other = lake.instance.create_run_for_job(dg.job(name="other")(lambda: None), status=dg.DagsterRunStatus.STARTED)
+    scope = PartitionScope((Dimension(None, "ts"),), ((PartitionSlice("2013-01-01"),),), ("2013-01-01",))
+    claim = Claim(written_rows("hours", "main", scope), other.run_id, int(time.time() * 1000))
+    head = lake.head("hours").snapshot_id
+    change_tags(lake.spark.catalog_description, identifier, [SetTag(claim.tag, head, 2)])
+
+    def end_other(lasted: float) -> None:
+        if list(lake.table("hours").refs()) != ["main"]:
+            assert lake.head("hours").snapshot_id == head
+            lake.instance.report_run_canceled(other)
+        time.sleep(lasted / 100)
+
+    monkeypatch.setattr(claims, "sleep", end_other)
+    write("2")
+    assert list(lake.table("hours").refs()) == ["main"]
+    assert lake.rows("hours", "v") == [2] * 24
 
 
 @pytest.mark.by_spark

@@ -212,7 +212,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/branch", 3, "found 3"),
         ("iceberg/takes_over", ["old", "key"], "found ['old', 'key']"),
         ("iceberg/readers", ["hive"], "found 'hive'"),
-        ("iceberg/concurrent_writes", "wait", "expected one of last_wins, first_wins, found 'wait'"),
+        ("iceberg/concurrent_writes", "queue", "expected one of last_wins, first_wins, wait, found 'queue'"),
         ("iceberg/unread_types", 3, "found 3"),
         ("iceberg/defaults", {"a": [1]}, "expected a text, a number or a boolean for 'a', found [1]"),
         ("iceberg/audits", ["count(*) > 0"], "found ['count(*) > 0'], which is not a dict"),
