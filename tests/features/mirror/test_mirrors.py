@@ -133,20 +133,30 @@ def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: Mirror
     }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.full
-@pytest.mark.parametrize("mode", ["register", "view", "copy"])
-def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
-    """Merge-on-read leaves position deletes, at most one file for each data file."""
+@pytest.mark.parametrize(
+    ("mode", "version", "how"),
+    [
+        ("register", "2", "merge-on-read"),
+        ("view", "2", "merge-on-read"),
+        ("copy", "2", "merge-on-read"),
+        ("register", "3", "copy-on-write"),
+        ("view", "3", "merge-on-read"),
+        ("copy", "3", "merge-on-read"),
+    ],
+)
+def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode, version: str, how: str) -> None:
+    """Merge-on-read leaves position deletes, at most one file for each data file, or deletion vectors."""
     lake = mirrored(lake, mode)
-    properties = {"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read", "format-version": "2"}
+    properties = {"write.merge.mode": how, "write.delete.mode": how, "format-version": version}
     options = {"write_disposition": "merge", "merge_keys": ["id"], "table_properties": properties}
     lake.materialize(people("select id, 'a' as n from range(10)", **options))
     for number in (3, 4):
         lake.materialize(people(f"select {number} as id, 'b' as n", **options))
         agrees(lake, "people")
     assert len(shown(lake, "people")) == 10
-    assert int(lake.summaries("people")[-1]["total-position-deletes"]) > 0
+    assert (int(lake.summaries("people")[-1]["total-position-deletes"]) > 0) == (how == "merge-on-read")
 
 
 @pytest.mark.sample(2)
