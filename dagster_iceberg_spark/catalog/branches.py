@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import tenacity
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -23,7 +22,7 @@ from pyiceberg.table.update import (
 )
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import find_table, open_catalog
+from dagster_iceberg_spark.catalog.look import can_commit, find_table
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -47,11 +46,6 @@ AGAIN_AFTER_CONFLICTS: Final = tenacity.Retrying(
 
 class _ExpiredStartError(CommitConflictError):
     """The snapshot that a branch is to start at has expired. The write has to be planned again."""
-
-
-def can_commit(description: CatalogDescription) -> bool:
-    """Return whether a commit needs no engine. pyiceberg 0.12 reads directories, but does not write them."""
-    return not isinstance(open_catalog(description), NoopCatalog)
 
 
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:

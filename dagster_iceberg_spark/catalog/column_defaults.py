@@ -7,10 +7,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, AssertTableUUID, SetCurrentSchemaUpdate
 
-from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import NewSchema
-from dagster_iceberg_spark.catalog.look import known_table, open_catalog, table_document
+from dagster_iceberg_spark.catalog.look import can_commit, known_table, open_catalog, table_document
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.failure_kinds import FailureKind

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
@@ -235,6 +236,11 @@ def open_catalog(description: CatalogDescription) -> Catalog:
             known = _catalogs.get(identity)
             opened = _catalogs[identity] = loaded if known is None or known.keys != keys else known
     return opened.catalog
+
+
+def can_commit(description: CatalogDescription) -> bool:
+    """Return whether a commit needs no engine. pyiceberg 0.12 reads directories, but does not write them."""
+    return not isinstance(open_catalog(description), NoopCatalog)
 
 
 def _close_gone() -> None:

@@ -24,17 +24,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from dagster_iceberg_spark.catalog.branches import (
-    ATTEMPTS,
-    can_commit,
-    removal_of,
-    retention_of,
-    update_of_tag,
-    wait_for_others,
-)
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, removal_of, retention_of, update_of_tag, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of, files_between
-from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
+from dagster_iceberg_spark.catalog.look import can_commit, known_table, look, translated_answers
 from dagster_iceberg_spark.catalog.manifests import masked_file
 from dagster_iceberg_spark.catalog.snapshot_files import Base, FileChange, SnapshotFiles
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order, ignore, is_transactional

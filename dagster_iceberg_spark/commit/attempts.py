@@ -15,9 +15,9 @@ from dagster_iceberg_spark.catalog.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit import outcome
-from dagster_iceberg_spark.commit.claims import claimed
 from dagster_iceberg_spark.commit.engine import Engine
 from dagster_iceberg_spark.commit.staged_write import StagedWrite
+from dagster_iceberg_spark.commit.waiting import claimed
 from dagster_iceberg_spark.plan.options.output_options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.publication.staged_rows import OvertakenError

@@ -16,8 +16,7 @@ from dagster_iceberg_spark.assets.dagster_private.runs import root_run_of, runs_
 from dagster_iceberg_spark.assets.read_log import StepInput, snapshots_read
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
-from dagster_iceberg_spark.catalog.branches import can_commit
-from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.catalog.look import can_commit, look
 from dagster_iceberg_spark.catalog.publication import Release, publish
 from dagster_iceberg_spark.errors import (
     CommitConflictError,

@@ -19,11 +19,10 @@ from dagster_iceberg_spark.assets.branch_changes import report_moved, written_pa
 from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_events, snapshot_of
 from dagster_iceberg_spark.assets.stored_tables import StoredTable, existing_tables, stored_assets_in, stored_tables
 from dagster_iceberg_spark.assets.table_io_manager import final_errors
-from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.clients.nessie import is_nessie
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import entries_in, entries_of
-from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.look import can_commit, known_table, open_catalog, translated_answers
 from dagster_iceberg_spark.catalog.manifests import FileKey, file_key, manifests_of, masked_file
 from dagster_iceberg_spark.catalog.publication import as_seen, discard_all, file_changes, move_of
 from dagster_iceberg_spark.catalog.snapshot_files import Base, FileChange, SnapshotFiles

@@ -17,7 +17,7 @@ import pytest
 
 from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
 from dagster_iceberg_spark.catalog.branches import change_tags
-from dagster_iceberg_spark.commit import claims
+from dagster_iceberg_spark.commit import waiting
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 from dagster_iceberg_spark.table.claims import Claim, written_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -33,7 +33,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArrowLake]:
-    monkeypatch.setattr(claims, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "_POLL_SECONDS", 0.1)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield ArrowLake(tmp_path, instance)
 

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark.catalog.branches import change_tags
-from dagster_iceberg_spark.commit import claims
+from dagster_iceberg_spark.commit import waiting
 from dagster_iceberg_spark.table.claims import Claim, written_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
@@ -265,7 +265,7 @@ def test_a_run_waits_for_another_of_its_partition(lake: Lake, monkeypatch: pytes
             lake.instance.report_run_canceled(other)
         time.sleep(lasted / 100)
 
-    monkeypatch.setattr(claims, "sleep", end_other)
+    monkeypatch.setattr(waiting, "sleep", end_other)
     write("2")
     assert list(lake.table("hours").refs()) == ["main"]
     assert lake.rows("hours", "v") == [2] * 24
