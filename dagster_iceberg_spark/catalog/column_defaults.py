@@ -29,7 +29,7 @@ def require_defaults(description: CatalogDescription, changes: Sequence[TableUpd
         raise ConfigurationError.refusing(
             "write",
             subject,
-            expected=f"a catalog that is no directory, for `{DEFAULTS}`",
+            expected=f"a catalog other than a directory, for `{DEFAULTS}`",
             found=f"the {description}: Spark cannot set default values",
             hint="leave the key out, or set the values in the asset.",
         )

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from time import sleep
 from typing import Final
 
+import tenacity
+
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.engine import Engine
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import IcebergSparkError, RetryableError
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.claims import Claim, claims_in, written_rows
 from dagster_iceberg_spark.table.updates import DropTag
+from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _POLL_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 60.0
@@ -33,32 +36,48 @@ def claimed(engine: Engine, request: WriteRequest) -> Iterator[None]:
 
 
 def _take(engine: Engine, request: WriteRequest) -> Claim | None:
-    identifier, materialization = request.identifier, request.materialization
-    what = written_rows(materialization.asset_key, request.table.options.branch, materialization.scope)
+    """Return the claim, or None in a table that takes no tag."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(RetryableError),
+        stop=tenacity.stop_after_attempt(request.limits.attempts),
+        wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+        reraise=True,
+    )
     report_at = time.monotonic()
     while True:
-        own = Claim(what, materialization.run_id, int(time.time() * 1000))
-        state = look(engine.catalog, identifier)
-        base = state.base(request.table.options.branch) if state else None
-        if state is None or base is None:
-            return None
-        known = claims_in(state, like=own)
-        others = [claim for claim in known if not _is_left(claim, own, request)]
-        if not others:
-            drops = [DropTag(claim.tag) for claim in known]
-            engine.change_tags(identifier, [*drops, own.update(state, base.snapshot_id)])
-            after = look(engine.catalog, identifier)
-            others = [claim for claim in claims_in(after or state, like=own) if claim not in (own, *known)]
-            if not others:
-                return own
-            engine.change_tags(identifier, [DropTag(own.tag)])
+        claim, other = retrying(_try, engine, request)
+        if other is None:
+            return claim
         if time.monotonic() >= report_at:
             report_at += _REPORT_SECONDS
             request.report(
-                f"Waiting for run {others[0].run_id}, which writes the same partitions of {request.subject}. If that "
-                f"run is dead, terminate it in Dagster, or drop the tag {others[0].tag!r} of the table."
+                f"Waiting for run {other.run_id}, which writes the same partitions of {request.subject}. If that run "
+                f"is dead, terminate it in Dagster, or drop the tag {other.tag!r} of the table."
             )
         sleep(random.uniform(0, _POLL_SECONDS))  # noqa: S311
+
+
+def _try(engine: Engine, request: WriteRequest) -> tuple[Claim | None, Claim | None]:
+    """Set the claim if there is no other one. Return it, or the claim of another run."""
+    identifier, materialization = request.identifier, request.materialization
+    branch = request.table.options.branch
+    what = written_rows(materialization.asset_key, branch, materialization.scope)
+    own = Claim(what, materialization.run_id, int(time.time() * 1000))
+    state = look(engine.catalog, identifier)
+    base = state.base(branch) if state else None
+    if state is None or base is None:
+        return None, None
+    known = claims_in(state, like=own)
+    other = next((claim for claim in known if not _is_left(claim, own, request)), None)
+    if other is not None:
+        return None, other
+    engine.change_tags(identifier, [*(DropTag(claim.tag) for claim in known), own.update(state, base.snapshot_id)])
+    after = look(engine.catalog, identifier)
+    other = next((claim for claim in claims_in(after or state, like=own) if claim not in (own, *known)), None)
+    if other is None:
+        return own, None
+    engine.change_tags(identifier, [DropTag(own.tag)])
+    return None, other
 
 
 def _is_left(claim: Claim, own: Claim, request: WriteRequest) -> bool:

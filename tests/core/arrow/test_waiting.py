@@ -114,6 +114,20 @@ def test_a_run_waits_until_the_other_has_ended(lake: ArrowLake) -> None:
     assert lake.rows("v") == [1, 2]
 
 
+def test_a_catalog_that_is_away_for_a_moment_is_asked_again(lake: ArrowLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(lake, "a", 1)
+    own, failures = ArrowEngine.change_tags, [CatalogUnavailableError("The catalog is away.")]
+
+    def failing(engine: ArrowEngine, identifier: Any, changes: Any) -> None:
+        if failures:
+            raise failures.pop()
+        own(engine, identifier, changes)
+
+    monkeypatch.setattr(ArrowEngine, "change_tags", failing)
+    assert write(lake, "a", 2).success
+    assert (tags(lake), lake.rows("v")) == ([], [2])
+
+
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS])
 def test_the_claim_of_a_run_that_has_ended_does_not_count(lake: ArrowLake, status: dg.DagsterRunStatus) -> None:
     write(lake, "a", 1)
