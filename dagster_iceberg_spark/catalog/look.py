@@ -10,7 +10,7 @@ import gzip
 import socket
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
-from sqlalchemy import column, select, table
+from sqlalchemy import RowMapping, column, select, table
 
 from dagster_iceberg_spark.catalog.clients.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.description import AwsKeys, CatalogDescription, first_line
@@ -159,6 +159,24 @@ def pointer_of(description: CatalogDescription, identifier: TableIdentifier) -> 
         return pointed_location(open_catalog(description), identifier)
 
     return call_catalog(description, read, action=f"look at {identifier} in")
+
+
+def pointers_of(
+    description: CatalogDescription, identifiers: Collection[TableIdentifier]
+) -> dict[TableIdentifier, str | None]:
+    """Return what `pointer_of` returns of each table, as of one query."""
+
+    def read() -> dict[TableIdentifier, str | None]:
+        catalog = open_catalog(description)
+        if not isinstance(catalog, SqlCatalog):
+            return dict.fromkeys(identifiers)
+        query = select("*").select_from(_TABLES).where(column("catalog_name") == catalog.name)
+        with catalog.engine.connect() as connection:
+            rows = {(row["table_namespace"], row["table_name"]): row for row in connection.execute(query).mappings()}
+        names = {item: (Catalog.namespace_to_string(item.namespace), item.name) for item in identifiers}
+        return {item: _location(rows.get(name)) for item, name in names.items()}
+
+    return call_catalog(description, read, action="look at the tables of")
 
 
 def find_table(
@@ -428,6 +446,10 @@ def _pointer(catalog: SqlCatalog, identifier: TableIdentifier) -> str | None:
     )
     with catalog.engine.connect() as connection:
         row = connection.execute(query).mappings().first()
+    return _location(row)
+
+
+def _location(row: RowMapping | None) -> str | None:
     # Catalogs of the first schema version have no types and contain only tables.
     if row is None or row.get("iceberg_type") not in (None, "TABLE"):
         return None

@@ -12,7 +12,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.catalog.clients.rest_requests import vended_credentials
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import TableDocument, call_catalog, open_catalog, pointer_of, table_document
+from dagster_iceberg_spark.catalog.look import (
+    TableDocument,
+    call_catalog,
+    open_catalog,
+    pointer_of,
+    pointers_of,
+    table_document,
+)
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.features.serving.plan import Point, document_at, resolution_id, snapshots_at, tags_to_keep
@@ -91,7 +98,7 @@ class ServedTables:
 
     def metadata(self, identifier: TableIdentifier, snapshot_id: int) -> tuple[str, dict[str, Any]] | None:
         """Return where a table's metadata is, and the metadata as of a snapshot. None if the snapshot has expired."""
-        found = self._document(identifier)
+        found = self._document(identifier, pointer_of(self.description, identifier))
         if found is None or snapshot_id not in found.state.snapshots:
             return None
         return found.location, document_at(found.document, snapshot_id)
@@ -111,8 +118,12 @@ class ServedTables:
     def _all_documents(self) -> dict[TableIdentifier, TableDocument]:
         """Return the documents of all tables as they were at one moment, if the catalog tells what has moved."""
         for _ in range(_ATTEMPTS):
-            found = {name: known for name in tables_of(self.description) if (known := self._document(name)) is not None}
-            if all(pointer_of(self.description, name) in (None, known.location) for name, known in found.items()):
+            names = tables_of(self.description)
+            pointers = pointers_of(self.description, names)
+            documents = {name: self._document(name, pointers[name]) for name in names}
+            found = {name: known for name, known in documents.items() if known is not None}
+            pointers = pointers_of(self.description, names)
+            if all(pointers[name] in (None, known.location) for name, known in found.items()):
                 return found
         raise CommitConflictError.refusing(
             "serve",
@@ -122,8 +133,7 @@ class ServedTables:
             hint="ask again.",
         )
 
-    def _document(self, identifier: TableIdentifier) -> TableDocument | None:
-        pointer = pointer_of(self.description, identifier)
+    def _document(self, identifier: TableIdentifier, pointer: str | None) -> TableDocument | None:
         if pointer is not None and (known := self._documents.get((identifier, pointer))) is not None:
             return known
         try:
