@@ -41,7 +41,7 @@ from dagster_iceberg_spark.plan.write.write_request import (
 )
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import Materialization, commit_token
+from dagster_iceberg_spark.table.lineage import RUN_WITHOUT_STEP, Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
 
 
@@ -97,7 +97,6 @@ def _declared_schema(metadata: Mapping[str, Any] | None) -> dg.TableSchema | Non
     return schema
 
 
-RUN_WITHOUT_STEP: Final = "no-run"
 """The run id of a context that was built by hand. The package never looks up such writes."""
 
 

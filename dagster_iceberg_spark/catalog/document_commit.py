@@ -1,8 +1,9 @@
 """Commits on the metadata document itself, where the catalog keeps the pointer to it: SQL, Hive Metastore and Glue.
 
-pyiceberg would create an object for each snapshot, copy all of them for each update, and keep every metadata file,
-whatever `write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration"). It writes no
-metadata of format 3 (apache/iceberg-python #1551), and drops what it does not know.
+pyiceberg would copy all snapshots for each update, and keep every metadata file, whatever
+`write.metadata.delete-after-commit.enabled` says (Iceberg documentation, "Configuration"). It writes no metadata of
+format 3 (apache/iceberg-python #1551), and drops what it does not know. In a SQL catalog, a long history costs the
+parsing of JSON alone.
 """
 
 import gzip
@@ -73,6 +74,7 @@ class StagedMetadata:
         before: The location of the current metadata file.
         location: The location of the new one.
         document: What is in the new one.
+        keeps_columns: Whether the columns of the table stay as they are.
         outdated: The metadata files that the table no longer needs once the catalog points to the new one.
     """
 
@@ -80,6 +82,7 @@ class StagedMetadata:
     before: str
     location: str
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    keeps_columns: bool = False
     outdated: tuple[str, ...] = ()
 
     def delete(self) -> None:
@@ -134,7 +137,9 @@ def stage(
     log = {item["metadata-file"] for item in changed["metadata-log"]}
     deletes = (document.get("properties") or {}).get(_DELETES, "false").lower() == "true"
     logged = [item["metadata-file"] for item in document.get("metadata-log") or () if deletes]
-    return StagedMetadata(io, before, location, changed, tuple(path for path in logged if path not in log))
+    outdated = tuple(path for path in logged if path not in log)
+    keeps_columns = changed["current-schema-id"] == document["current-schema-id"]
+    return StagedMetadata(io, before, location, changed, keeps_columns, outdated)
 
 
 class MetastoreCommit:
@@ -161,15 +166,6 @@ class MetastoreCommit:
         with complete_documents() as self._documents:
             own.commit_table(self, table, requirements, updates)
 
-    def is_made(self, identifier: TableIdentifier) -> bool:
-        """Return whether the commit was made although the catalog reported a conflict: an answer may be lost."""
-        if self.staged is None:
-            return False
-        with complete_documents() as documents:
-            location = self._catalog.load_table(identifier.parts).metadata_location
-        log = {item["metadata-file"] for item in documents[-1].get("metadata-log") or ()}
-        return self.staged.location in {location, *log}
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
 
@@ -193,6 +189,14 @@ class MetastoreCommit:
             self._catalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001
 
     _write_metadata_no_exist_check = _write_metadata
+
+    def _update_glue_table(self, database_name: str, table_name: str, table_input: Any, version_id: str) -> None:
+        """Keep Glue's list of columns if the columns stay: pyiceberg would leave out those that it does not know."""
+        catalog: Any = self._catalog
+        if self.staged is not None and self.staged.keeps_columns:
+            known = catalog._get_glue_table(database_name, table_name)["StorageDescriptor"]  # noqa: SLF001
+            table_input["StorageDescriptor"]["Columns"] = known.get("Columns", [])
+        catalog._update_glue_table(database_name, table_name, table_input, version_id)  # noqa: SLF001
 
 
 def table_to_commit_to(description: CatalogDescription, identifier: TableIdentifier, *, action: str) -> Table:

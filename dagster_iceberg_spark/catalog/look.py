@@ -142,7 +142,12 @@ def table_document(description: CatalogDescription, identifier: TableIdentifier)
         if found is not None and is_in_current_form(found[1]):
             return found
         loaded = _load_table(description, identifier, load_complete)
-        return None if loaded is None else (loaded.table.metadata_location, loaded.document or {})
+        if loaded is None:
+            return None
+        document: Mapping[str, Any] | None = loaded.document
+        if document is None or not is_in_current_form(document):
+            document = from_json(loaded.table.metadata.model_dump_json(by_alias=True, exclude_none=True))
+        return loaded.table.metadata_location, document
 
     found = call_catalog(description, read, action=f"look at {identifier} in")
     if found is None:

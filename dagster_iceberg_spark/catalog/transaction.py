@@ -26,6 +26,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import MetastoreCommit, StagedMetadata, stage
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog, pointed_document
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import load_complete
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import PublishedSnapshot
 
@@ -147,16 +148,20 @@ def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit
     return call_catalog(description, committed, action=f"publish {names} in")
 
 
-def _is_made(catalog: Catalog, commit: TableCommit) -> bool:
+def _is_made(catalog: Catalog, commit: TableCommit, location: str | None = None) -> bool:
     """Return whether a commit that the catalog reports as rejected was made.
 
-    A client may repeat a request on the way, so that the catalog rejects the second one.
+    A client may repeat a request on the way, so that the catalog rejects the second one. `location` is that of the new
+    metadata file, if the client has written it.
     """
-    added = [update.snapshot.snapshot_id for update in commit.updates if isinstance(update, AddSnapshotUpdate)]
-    if not added:
+    added = {update.snapshot.snapshot_id for update in commit.updates if isinstance(update, AddSnapshotUpdate)}
+    if not added and location is None:
         return False
-    table = catalog.load_table(commit.identifier.parts)
-    return all(table.snapshot_by_id(snapshot_id) is not None for snapshot_id in added)
+    found = load_complete(catalog, commit.identifier.parts)
+    document = found.document or {}
+    log = {item["metadata-file"] for item in document.get("metadata-log") or ()}
+    snapshots = {item["snapshot-id"] for item in document.get("snapshots") or ()}
+    return location in {found.table.metadata_location, *log} or bool(added and added <= snapshots)
 
 
 def _has_no_conflict(commit: Callable[[], object]) -> bool:
@@ -194,10 +199,11 @@ def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
 def _commit_by_metastore(catalog: MetastoreCatalog, commit: TableCommit) -> bool:
     own = MetastoreCommit(catalog)
     is_made = _has_no_conflict(lambda: own.commit(commit.table, commit.requirements, commit.updates))
-    is_made = is_made or own.is_made(commit.identifier) or _is_made(catalog, commit)
+    if not is_made:  # the new file stays: a request whose answer was lost may still be executed
+        return _is_made(catalog, commit, None if own.staged is None else own.staged.location)
     if own.staged is not None:
-        (own.staged.delete_outdated if is_made else own.staged.delete)()
-    return is_made
+        own.staged.delete_outdated()
+    return True
 
 
 def _stage_by_pyiceberg(catalog: SqlCatalog, commit: TableCommit) -> StagedMetadata:

@@ -54,6 +54,7 @@ def materialize(engine: Engine, request: WriteRequest, *, known: frozenset[int] 
         reraise=True,
     )
     with claimed(engine, request) if known is None else nullcontext():
+        attempts.started = time.monotonic()
         return retrying(attempts.attempt)
 
 

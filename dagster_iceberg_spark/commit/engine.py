@@ -68,8 +68,8 @@ class Engine(Protocol):
     def change_branches(self, identifier: TableIdentifier, changes: Sequence[BranchUpdate]) -> None:
         """Create and drop branches in order."""
 
-    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
-        """Set and drop tags."""
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> bool:
+        """Set and drop tags. Return false if the engine cannot."""
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata after the data is committed."""

@@ -11,10 +11,12 @@ import tenacity
 
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit.engine import Engine
-from dagster_iceberg_spark.errors import IcebergSparkError, RetryableError
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, RetryableError
+from dagster_iceberg_spark.plan.options.output_options import CONCURRENT_WRITES
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.claims import Claim, claims_in, written_rows
-from dagster_iceberg_spark.table.updates import DropTag
+from dagster_iceberg_spark.table.lineage import RUN_WITHOUT_STEP
+from dagster_iceberg_spark.table.updates import DropTag, TagUpdate
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _POLL_SECONDS: Final = 2.0
@@ -25,7 +27,7 @@ _REPORT_SECONDS: Final = 60.0
 def claimed(engine: Engine, request: WriteRequest) -> Iterator[None]:
     """Claim the partitions of a write inside the block, once no other run has claimed them.
 
-    A table without a snapshot takes no tag, so its first writes do not wait.
+    A table without a snapshot takes no tag, so its first writes do not wait. A write outside of a run does not either.
     """
     claim = _take(engine, request) if request.table.options.concurrent_writes == "wait" else None
     try:
@@ -65,15 +67,25 @@ def _try(engine: Engine, request: WriteRequest) -> tuple[Claim | None, Claim | N
     own = Claim(what, materialization.run_id, int(time.time() * 1000))
     state = look(engine.catalog, identifier)
     base = state.base(branch) if state else None
-    if state is None or base is None:
+    if state is None or base is None or own.run_id == RUN_WITHOUT_STEP:
         return None, None
     known = claims_in(state, like=own)
     other = next((claim for claim in known if not _is_left(claim, own, request)), None)
     if other is not None:
         return None, other
-    engine.change_tags(identifier, [*(DropTag(claim.tag) for claim in known), own.update(state, base.snapshot_id)])
+    changes: list[TagUpdate] = [*(DropTag(claim.tag) for claim in known), own.update(state, base.snapshot_id)]
+    if not engine.change_tags(identifier, changes):
+        return None, None
     after = look(engine.catalog, identifier)
-    other = next((claim for claim in claims_in(after or state, like=own) if claim not in (own, *known)), None)
+    if after is None or own.tag not in after.refs:
+        raise ConfigurationError.refusing(
+            "write",
+            request.subject,
+            expected=f"a catalog that keeps the tags of tables, for `{CONCURRENT_WRITES}`: `wait`",
+            found=f"none in the {engine.catalog}",
+            hint="leave the key out, and use a concurrency pool of Dagster.",
+        )
+    other = next((claim for claim in claims_in(after, like=own) if claim not in (own, *known)), None)
     if other is None:
         return own, None
     engine.change_tags(identifier, [DropTag(own.tag)])
@@ -88,5 +100,6 @@ def _is_left(claim: Claim, own: Claim, request: WriteRequest) -> bool:
 def _drop(engine: Engine, request: WriteRequest, claim: Claim) -> None:
     try:
         engine.change_tags(request.identifier, [DropTag(claim.tag)])
-    except IcebergSparkError as error:  # the next run drops it, because this one has ended
-        request.report(f"Could not drop the tag {claim.tag!r} of {request.identifier}. {error}")
+    except Exception as error:  # noqa: BLE001 - the rows are committed, and the next run drops the tag
+        found = error if isinstance(error, IcebergSparkError) else type(error).__name__
+        request.report(f"Could not drop the tag {claim.tag!r} of {request.identifier}: {found}")

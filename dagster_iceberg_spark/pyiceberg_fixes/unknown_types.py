@@ -6,7 +6,7 @@ It has `geometry` and `geography`, but reads their reference systems in quotes o
 Types", `geometry(C)`) and Iceberg's Java library write none: `geometry(OGC:CRS84)`.
 
 Where pyiceberg refuses a table, the fix gives it the metadata once more, without those columns. Outside of
-`complete_documents` nothing changes: pyiceberg still refuses to commit to the table, for instance.
+`complete_documents` nothing changes.
 """
 
 import json
@@ -107,6 +107,8 @@ def without_unknown_columns(document: dict[str, Any]) -> dict[str, Any]:
     def known(schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, "fields": [field for field in schema["fields"] if _has_all(field["type"])]}
 
+    if "schemas" not in document:  # format version 1
+        return document
     return {**document, "schemas": [known(schema) for schema in document["schemas"]]}
 
 

@@ -16,6 +16,8 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 
 ASSET_KEY: Final = "dagster.asset_key"
 RUN_ID: Final = "dagster.run_id"
+RUN_WITHOUT_STEP: Final = "no-run"
+"""The run of a write outside of one."""
 JOB: Final = "dagster.job"
 STEP_KEY: Final = "dagster.step_key"
 PARTITION_KEYS: Final = "dagster.partition_keys"

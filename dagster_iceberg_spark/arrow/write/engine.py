@@ -214,9 +214,9 @@ class ArrowEngine:
             if not change_branch(self.catalog, identifier, change) and isinstance(change, CreateBranch):
                 self._begin_branch(identifier, change)
 
-    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
-        """Set and drop tags."""
-        change_tags(self.catalog, identifier, changes)
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> bool:
+        """Set and drop tags. Return false in a directory, to which Arrow does not write."""
+        return change_tags(self.catalog, identifier, changes)
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata."""

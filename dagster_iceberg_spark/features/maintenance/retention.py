@@ -79,6 +79,7 @@ class Retention:
             renames={},
             audits=(),
             publish="step",
+            concurrent_writes="last_wins",
         )
         token = commit_token(run_id=run_id, output=self.asset, scope=self.scope, branch=options.branch)
         return WriteRequest(

@@ -401,8 +401,8 @@ class WriteOptions:
         is_configurable=True,
     )
     concurrent_writes: ConcurrentWrites = key(
-        "`last_wins`, `first_wins` or `wait`: whether a run replaces what another run has written to the same "
-        "partitions since it began, fails, or begins to write only when no other run does",
+        "`last_wins` replaces what another run has written to the same partitions since this run began, `first_wins` "
+        "fails, and `wait` writes only when no other run does",
         one_of(get_args(ConcurrentWrites)),
         default="last_wins",
     )

@@ -323,7 +323,7 @@ def refuse_second(
     state: TableState | None, materialization: Materialization, options: WriteOptions, *, subject: str
 ) -> None:
     """Reject a write if another run has written some of its partitions since this one began, and the first run wins."""
-    if options.concurrent_writes == "last_wins" or materialization.started_at is None:
+    if options.concurrent_writes != "first_wins" or materialization.started_at is None:
         return
     table = OutputTable(
         asset=materialization.asset_key,

@@ -136,10 +136,11 @@ class SparkEngine:
         """Create and drop branches in order."""
         change_branches(self.session, identifier, changes)
 
-    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> None:
+    def change_tags(self, identifier: TableIdentifier, changes: Sequence[TagUpdate]) -> bool:
         """Set and drop tags."""
         if not branches.change_tags(self.catalog, identifier, changes):
             tables.change_tags(self.session, identifier, changes)
+        return True
 
     def apply(self, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
         """Change the table's metadata."""

@@ -3,11 +3,13 @@
 docs/partitions.md: Two runs of the same partition
 """
 
+import datetime as dt
 import itertools
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,14 @@ import pytest
 
 from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
 from dagster_iceberg_spark.catalog.branches import change_tags
+from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.commit import waiting
-from dagster_iceberg_spark.errors import CatalogUnavailableError
+from dagster_iceberg_spark.errors import CatalogUnavailableError, ConcurrentWriteError
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.plan.read.incremental import refuse_second
 from dagster_iceberg_spark.table.claims import Claim, written_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
 from dagster_iceberg_spark.table.updates import DropTag, SetTag
 from tests.core.arrow.writing import ArrowLake
@@ -118,10 +124,10 @@ def test_a_catalog_that_is_away_for_a_moment_is_asked_again(lake: ArrowLake, mon
     write(lake, "a", 1)
     own, failures = ArrowEngine.change_tags, [CatalogUnavailableError("The catalog is away.")]
 
-    def failing(engine: ArrowEngine, identifier: Any, changes: Any) -> None:
+    def failing(engine: ArrowEngine, identifier: Any, changes: Any) -> bool:
         if failures:
             raise failures.pop()
-        own(engine, identifier, changes)
+        return own(engine, identifier, changes)
 
     monkeypatch.setattr(ArrowEngine, "change_tags", failing)
     assert write(lake, "a", 2).success
@@ -147,10 +153,10 @@ def test_a_claim_that_cannot_be_dropped_fails_no_write(lake: ArrowLake, monkeypa
     write(lake, "a", 1)
     own = ArrowEngine.change_tags
 
-    def failing(engine: ArrowEngine, identifier: Any, changes: Any) -> None:
+    def failing(engine: ArrowEngine, identifier: Any, changes: Any) -> bool:
         if any(isinstance(change, DropTag) for change in changes):
             raise CatalogUnavailableError("The catalog is away.")
-        own(engine, identifier, changes)
+        return own(engine, identifier, changes)
 
     monkeypatch.setattr(ArrowEngine, "change_tags", failing)
     assert write(lake, "a", 2).success
@@ -159,6 +165,47 @@ def test_a_claim_that_cannot_be_dropped_fails_no_write(lake: ArrowLake, monkeypa
     monkeypatch.undo()
     assert write(lake, "a", 3).success
     assert (tags(lake), lake.rows("v")) == ([], [3])
+
+
+def test_a_catalog_that_keeps_no_tags_is_refused(lake: ArrowLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(lake, "a", 1)
+    monkeypatch.setattr(ArrowEngine, "change_tags", lambda *_: True)
+    with pytest.raises(dg.Failure, match="expected a catalog that keeps the tags of tables"):
+        write(lake, "a", 2)
+    assert lake.rows("v") == [1]
+
+
+def test_a_write_outside_of_a_run_does_not_wait(lake: ArrowLake) -> None:
+    write(lake, "a", 1)
+    claim(lake, run_of(lake, dg.DagsterRunStatus.STARTED))
+    with dg.build_output_context(
+        asset_key="t", asset_partitions_def=KEYS, partition_key="a", definition_metadata=WAIT, resources={}
+    ) as context:
+        lake.io_manager.handle_output(context, pa.table({"k": ["a"], "v": [2]}))
+    assert lake.rows("v") == [2]
+
+
+@pytest.mark.parametrize("concurrent_writes", ["last_wins", "wait", "first_wins"])
+def test_only_with_first_wins_a_later_commit_is_refused(lake: ArrowLake, concurrent_writes: Any) -> None:
+    """A merge into a history knows when the run began, whatever the key says."""
+    write(lake, "a", 1)
+    state, options = look(lake.spark.catalog_description, T), WriteOptions(concurrent_writes=concurrent_writes)
+    own = Materialization(
+        asset_key="t",
+        run_id="other",
+        job=None,
+        step_key=None,
+        scope=scope_of("a"),
+        code_version=None,
+        upstream=(),
+        write_disposition="merge",
+        commit_token="token",
+        package_version="1",
+        started_at=dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
+    )
+    refused = pytest.raises(ConcurrentWriteError) if concurrent_writes == "first_wins" else nullcontext()
+    with refused:
+        refuse_second(state, own, options, subject="db.t")
 
 
 @pytest.mark.parametrize(

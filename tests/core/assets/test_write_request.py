@@ -7,11 +7,12 @@ import pytest
 
 from dagster_iceberg_spark.assets.address import partition_scope
 from dagster_iceberg_spark.assets.asking import output_facts
-from dagster_iceberg_spark.assets.write_requests import RUN_WITHOUT_STEP, write_request
+from dagster_iceberg_spark.assets.write_requests import write_request
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.write.placement import TableCreation
 from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import RUN_WITHOUT_STEP
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.core.table.samples import NEW_YORK
 
