@@ -26,6 +26,8 @@ from tests.servers.trino import Trino, TrinoError
 pytestmark = pytest.mark.server
 _MINUTES: Final = 5
 _TABLES: Final = 6
+_PAUSE_SECONDS: Final = 1.0
+"""Of a reader after each read, so that the releases get their share of the machine."""
 
 
 @pytest.fixture
@@ -165,6 +167,7 @@ def test_no_engine_sees_half_of_a_release(
         while time.monotonic() < until:
             now = dt.datetime.now(dt.timezone.utc).isoformat()
             seen.append(readers[name](lake, ("release/rolling", f"at/{now}")[len(seen) % 2]))
+            time.sleep(_PAUSE_SECONDS)
         return seen
 
     release.publish()
