@@ -23,7 +23,8 @@ from tests.lakes import Lake
 from tests.served_lake import TOKEN, ServedLake, serving
 from tests.servers.trino import Trino, TrinoError
 
-pytestmark = pytest.mark.server
+# The first run fetches Trino.
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 _MINUTES: Final = 5
 _TABLES: Final = 6
 _PAUSE_SECONDS: Final = 1.0
@@ -148,7 +149,6 @@ def by_spark(session: Any) -> Callable[[ServedLake, str], list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(_MINUTES * 60 + 300)
 @pytest.mark.parametrize("catalog", ["sqlite"], indirect=True)
 def test_no_engine_sees_half_of_a_release(
     tmp_path: Path, made_instance: dg.DagsterInstance, trino: Trino, classic_lake: Lake
