@@ -97,9 +97,6 @@ def _declared_schema(metadata: Mapping[str, Any] | None) -> dg.TableSchema | Non
     return schema
 
 
-"""The run id of a context that was built by hand. The package never looks up such writes."""
-
-
 def write_request(
     facts: OutputFacts,
     *,

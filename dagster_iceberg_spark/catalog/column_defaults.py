@@ -9,10 +9,9 @@ from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, Asser
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import NewSchema
-from dagster_iceberg_spark.catalog.look import can_commit, known_table, open_catalog, table_document
+from dagster_iceberg_spark.catalog.look import can_commit, known_document, open_catalog
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
-from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.options.output_options import DEFAULTS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import AddColumn, SetDefault, TableUpdate
@@ -41,17 +40,14 @@ def set_defaults(description: CatalogDescription, identifier: TableIdentifier, c
     Raises:
         CommitConflictError: Another writer commits at the same moment, or has changed the columns.
     """
-    table, found = known_table(description, identifier, action="prepare"), table_document(description, identifier)
-    if found is None:
-        raise FailureKind.TABLE_VANISHED.refusal("prepare", str(identifier), "none")
-    document, metadata = found.document, table.metadata
+    table, document = known_document(description, identifier, action="prepare")
     current = next(item for item in document["schemas"] if item["schema-id"] == document["current-schema-id"])
     before, last_id = current["schema-id"], document["last-column-id"]
     new_id = max(schema["schema-id"] for schema in document["schemas"]) + 1
     fields = list(_fields(current["fields"], changes, last_id))
     schema = {**current, "schema-id": new_id, "fields": fields}
     requirements = (
-        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertTableUUID(uuid=table.metadata.table_uuid),
         AssertCurrentSchemaId.model_validate({"current-schema-id": before}),
     )
     updates: tuple[Any, ...] = (NewSchema(schema, max(field["id"] for field in fields)),)

@@ -74,7 +74,6 @@ class StagedMetadata:
         before: The location of the current metadata file.
         location: The location of the new one.
         document: What is in the new one.
-        keeps_columns: Whether the columns of the table stay as they are.
         outdated: The metadata files that the table no longer needs once the catalog points to the new one.
     """
 
@@ -82,7 +81,6 @@ class StagedMetadata:
     before: str
     location: str
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    keeps_columns: bool = False
     outdated: tuple[str, ...] = ()
 
     def delete(self) -> None:
@@ -138,8 +136,7 @@ def stage(
     deletes = (document.get("properties") or {}).get(_DELETES, "false").lower() == "true"
     logged = [item["metadata-file"] for item in document.get("metadata-log") or () if deletes]
     outdated = tuple(path for path in logged if path not in log)
-    keeps_columns = changed["current-schema-id"] == document["current-schema-id"]
-    return StagedMetadata(io, before, location, changed, keeps_columns, outdated)
+    return StagedMetadata(io, before, location, changed, outdated)
 
 
 class MetastoreCommit:
@@ -152,6 +149,7 @@ class MetastoreCommit:
         """Prepare a commit to a table of the catalog."""
         self._catalog = catalog
         self._documents: list[dict[str, Any]] = []
+        self._listed: list[Any] = []  # the columns in Glue's own list
         self.staged: StagedMetadata | None = None
 
     def commit(
@@ -190,12 +188,18 @@ class MetastoreCommit:
 
     _write_metadata_no_exist_check = _write_metadata
 
+    def _get_glue_table(self, database_name: str, table_name: str) -> Any:
+        catalog: Any = self._catalog
+        found = catalog._get_glue_table(database_name, table_name)  # noqa: SLF001
+        self._listed = found.get("StorageDescriptor", {}).get("Columns", [])
+        return found
+
     def _update_glue_table(self, database_name: str, table_name: str, table_input: Any, version_id: str) -> None:
         """Keep Glue's list of columns if the columns stay: pyiceberg would leave out those that it does not know."""
         catalog: Any = self._catalog
-        if self.staged is not None and self.staged.keeps_columns:
-            known = catalog._get_glue_table(database_name, table_name)["StorageDescriptor"]  # noqa: SLF001
-            table_input["StorageDescriptor"]["Columns"] = known.get("Columns", [])
+        before, after = self._documents[-1], None if self.staged is None else self.staged.document
+        if after is not None and after["current-schema-id"] == before["current-schema-id"]:
+            table_input["StorageDescriptor"]["Columns"] = self._listed
         catalog._update_glue_table(database_name, table_name, table_input, version_id)  # noqa: SLF001
 
 

@@ -211,6 +211,18 @@ def known_table(
     return table
 
 
+def known_document(
+    description: CatalogDescription, identifier: TableIdentifier, *, action: str
+) -> tuple[Table, Mapping[str, Any]]:
+    """Load a table as `known_table` does, and return its metadata document with it."""
+    loaded = call_catalog(
+        description, lambda: _load_table(description, identifier, load_complete), action=f"look at {identifier} in"
+    )
+    if loaded is None:
+        raise FailureKind.TABLE_VANISHED.refusal(action, str(identifier), "none")
+    return loaded.table, loaded.document or {}
+
+
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
     """Return whether the namespace exists. Return true for a catalog that does not support the request."""
 

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.commit.engine import Engine
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, RetryableError
 from dagster_iceberg_spark.plan.options.output_options import CONCURRENT_WRITES
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.table.claims import Claim, claims_in, written_rows
+from dagster_iceberg_spark.table.claims import Claim, written_rows
 from dagster_iceberg_spark.table.lineage import RUN_WITHOUT_STEP
 from dagster_iceberg_spark.table.updates import DropTag, TagUpdate
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
@@ -29,7 +29,9 @@ def claimed(engine: Engine, request: WriteRequest) -> Iterator[None]:
 
     A table without a snapshot takes no tag, so its first writes do not wait. A write outside of a run does not either.
     """
-    claim = _take(engine, request) if request.table.options.concurrent_writes == "wait" else None
+    is_in_run = request.materialization.run_id != RUN_WITHOUT_STEP
+    waits = is_in_run and request.table.options.concurrent_writes == "wait"
+    claim = _take(engine, request) if waits else None
     try:
         yield
     finally:
@@ -67,13 +69,13 @@ def _try(engine: Engine, request: WriteRequest) -> tuple[Claim | None, Claim | N
     own = Claim(what, materialization.run_id, int(time.time() * 1000))
     state = look(engine.catalog, identifier)
     base = state.base(branch) if state else None
-    if state is None or base is None or own.run_id == RUN_WITHOUT_STEP:
+    if state is None or base is None:
         return None, None
-    known = claims_in(state, like=own)
-    other = next((claim for claim in known if not _is_left(claim, own, request)), None)
-    if other is not None:
-        return None, other
-    changes: list[TagUpdate] = [*(DropTag(claim.tag) for claim in known), own.update(state, base.snapshot_id)]
+    # An earlier attempt of the same run may have left its claim.
+    others, left = own.rivals_in(state, lambda run_id: run_id == own.run_id or request.has_ended(run_id))
+    if others:
+        return None, others[0]
+    changes: list[TagUpdate] = [*(DropTag(claim.tag) for claim in left), own.update(state, base.snapshot_id)]
     if not engine.change_tags(identifier, changes):
         return None, None
     after = look(engine.catalog, identifier)
@@ -85,16 +87,11 @@ def _try(engine: Engine, request: WriteRequest) -> tuple[Claim | None, Claim | N
             found=f"none in the {engine.catalog}",
             hint="leave the key out, and use a concurrency pool of Dagster.",
         )
-    other = next((claim for claim in claims_in(after, like=own) if claim not in (own, *known)), None)
-    if other is None:
+    others = own.others_in(after, but=left)
+    if not others:
         return own, None
     engine.change_tags(identifier, [DropTag(own.tag)])
-    return None, other
-
-
-def _is_left(claim: Claim, own: Claim, request: WriteRequest) -> bool:
-    """Return whether nothing writes under the claim any more. An earlier attempt of the same run may have left it."""
-    return claim.run_id == own.run_id or claim.is_abandoned(own.taken_at_ms, request.has_ended)
+    return None, others[0]
 
 
 def _drop(engine: Engine, request: WriteRequest, claim: Claim) -> None:

@@ -7,7 +7,7 @@ two runs that claim the same at once, each sees the other's claim then, or only 
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,23 +48,27 @@ class Claim:
     def update(self, state: TableState, snapshot_id: int) -> SetTag:
         """Return the update that sets the tag at a snapshot. The tag expires after a day."""
         age_ms = self.taken_at_ms - state.snapshots[snapshot_id].committed_at_ms
-        return SetTag(self.tag, snapshot_id, tag_days(age_ms, DAY_MS))
+        return SetTag(self.tag, snapshot_id, tag_days(age_ms, _LONGEST_MS))
 
     def overlaps(self, other: "Claim") -> bool:
         """Return whether two claims may be to the same rows. Several partitions overlap all others of their asset."""
         (rows, _, part), (others, _, of_other) = self.what.rpartition("_"), other.what.rpartition("_")
         return rows == others and (part == of_other or _SEVERAL in (part, of_other))
 
-    def is_abandoned(self, now_ms: int, has_ended: Callable[[str], bool]) -> bool:
-        """Return whether the process that took the claim is gone: its run has ended, or a day has passed."""
-        return now_ms - self.taken_at_ms > _LONGEST_MS or has_ended(self.run_id)
+    def others_in(self, state: TableState, *, but: Sequence["Claim"] = ()) -> list["Claim"]:
+        """Return the other claims in a table that overlap this one, but for some."""
+        found = [match for ref in sorted(state.refs) if (match := _NAME.fullmatch(ref)) is not None]
+        claims = (Claim(match["what"], match["run"], int(match["at_ms"])) for match in found)
+        return [claim for claim in claims if claim.overlaps(self) and claim not in (self, *but)]
 
+    def rivals_in(self, state: TableState, has_ended: Callable[[str], bool]) -> tuple[list["Claim"], list["Claim"]]:
+        """Return the other claims that count, and those that were left behind, when this one is taken.
 
-def claims_in(state: TableState, *, like: Claim) -> list[Claim]:
-    """Return the claims in a table that overlap a claim."""
-    found = [match for ref in sorted(state.refs) if (match := _NAME.fullmatch(ref)) is not None]
-    claims = (Claim(match["what"], match["run"], int(match["at_ms"])) for match in found)
-    return [claim for claim in claims if claim.overlaps(like)]
+        A claim was left behind if its run has ended, or if a day has passed.
+        """
+        others, now_ms = self.others_in(state), self.taken_at_ms
+        left = [claim for claim in others if now_ms - claim.taken_at_ms > _LONGEST_MS or has_ended(claim.run_id)]
+        return [claim for claim in others if claim not in left], left
 
 
 def written_rows(asset: str, branch: str, scope: PartitionScope) -> str:

@@ -14,10 +14,11 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
+RUN_WITHOUT_STEP: Final = "no-run"
+"""The run id of a context that was built by hand. The package never looks up such writes."""
+
 ASSET_KEY: Final = "dagster.asset_key"
 RUN_ID: Final = "dagster.run_id"
-RUN_WITHOUT_STEP: Final = "no-run"
-"""The run of a write outside of one."""
 JOB: Final = "dagster.job"
 STEP_KEY: Final = "dagster.step_key"
 PARTITION_KEYS: Final = "dagster.partition_keys"

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE, Table
@@ -27,7 +26,7 @@ from dagster_iceberg_spark.catalog.changes import change_table, create_table, py
 from dagster_iceberg_spark.catalog.data_commit import DataChange, commit_data, straddling_files
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document_commit import table_to_commit_to
-from dagster_iceberg_spark.catalog.look import open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.look import can_commit, translated_answers
 from dagster_iceberg_spark.commit.attempts import materialize
 from dagster_iceberg_spark.errors import CommitConflictError, DataError, EngineUnfitError, IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
@@ -94,7 +93,7 @@ class ArrowEngine:
 
     def require_supported(self, draft: WriteDraft) -> None:
         """Reject what only Spark can write."""
-        if isinstance(open_catalog(self.catalog), NoopCatalog):
+        if not can_commit(self.catalog):
             self._refuse("the catalog is a directory, to which pyiceberg cannot commit")
         self._refuse(unfit_for_arrow(draft))
 

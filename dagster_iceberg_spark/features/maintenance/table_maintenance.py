@@ -30,7 +30,7 @@ from dagster_iceberg_spark.features.maintenance.plan.health import TableHealth, 
 from dagster_iceberg_spark.features.maintenance.plan.pins import Need
 from dagster_iceberg_spark.features.maintenance.readers import Readers
 from dagster_iceberg_spark.features.maintenance.retention import Retention, retention_of
-from dagster_iceberg_spark.table.claims import MAINTENANCE, Claim, claims_in
+from dagster_iceberg_spark.table.claims import MAINTENANCE, Claim
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import MAINTAINED_PROPERTY
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
@@ -264,21 +264,17 @@ class TableMaintenance:
         claim, state = Claim(MAINTENANCE, self.run_id, now_ms), self._look()
         if state is None:
             raise self._conflict("none: it is gone")
-        known = claims_in(state, like=claim)
-        abandoned = [other for other in known if other.is_abandoned(now_ms, self._has_ended)]
-        others = [other for other in known if other not in abandoned]
+        others, left = claim.rivals_in(state, self._has_ended)
         if others:
             raise self._conflict(f"the run {others[0].run_id}")
         own = claim.update(state, state.refs[MAIN_BRANCH])
-        change_tags(self.io_manager, self.identifier, [*(DropTag(other.tag) for other in abandoned), own])
+        change_tags(self.io_manager, self.identifier, [*(DropTag(other.tag) for other in left), own])
         maintained_at = SetProperties(
             {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
         )
         is_done = False
         try:
-            others = [
-                other for other in claims_in(self._look() or state, like=claim) if other not in (claim, *abandoned)
-            ]
+            others = claim.others_in(self._look() or state, but=left)
             if others:
                 raise self._conflict(f"the run {others[0].run_id}")
             yield
