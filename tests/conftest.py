@@ -181,6 +181,14 @@ def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[dg.Dags
         yield instance
 
 
+@pytest.fixture
+def made_instance() -> "Iterator[dg.DagsterInstance]":
+    import dagster as dg
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
 @pytest.fixture(scope="module")
 def opened(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     """A session for the lakes of a file's tests, and their directory."""

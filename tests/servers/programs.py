@@ -4,12 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
+import requests
 
 BUILD_SECONDS: Final = 800
 _AUTHORITIES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -45,6 +48,17 @@ def trusting() -> dict[str, str]:
     """Return the environment in which uv and npm trust the authorities that the machine does, their own beside them."""
     known = {"NODE_EXTRA_CA_CERTS": str(_AUTHORITIES)} if _AUTHORITIES.exists() else {}
     return {"UV_NATIVE_TLS": "true", **known, **os.environ}
+
+
+def is_ready(process: "subprocess.Popen[bytes]", answers: Callable[[], bool], *, seconds: float) -> bool:
+    """Wait until a server answers as it should. Return false if it has ended, or after some time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(requests.ConnectionError):
+            if answers():
+                return True
+        time.sleep(0.2)
+    return False
 
 
 def cache() -> Path:

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, build_release
-from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from tests.lakes import Lake
-from tests.served_lake import TOKEN, ServedLake, serving
+from tests.served_lake import TOKEN, ServedLake, by_duckdb, open_in_spark, serving
 from tests.servers.trino import Trino, TrinoError
 
 # The first run fetches Trino.
@@ -29,12 +28,6 @@ _MINUTES: Final = 5
 _TABLES: Final = 6
 _PAUSE_SECONDS: Final = 1.0
 """Of a reader after each read, so that the releases get their share of the machine."""
-
-
-@pytest.fixture
-def made_instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 @contextmanager
@@ -119,13 +112,6 @@ def by_pyiceberg(lake: ServedLake, point: str) -> list[int]:
     return [value for values in lake.values(point).values() for value in values]
 
 
-def by_duckdb(lake: ServedLake, point: str) -> list[int]:
-    with duckdb_with("avro", "iceberg", "httpfs") as connection:
-        how = f"TYPE iceberg, ENDPOINT '{lake.address}', TOKEN '{TOKEN}', ACCESS_DELEGATION_MODE 'none'"
-        connection.execute(f"ATTACH '{point}' AS served ({how})")
-        return [row[0] for row in connection.execute(all_tables("served")).fetchall()]
-
-
 def by_trino(trino: Trino) -> Callable[[ServedLake, str], list[int]]:
     def read(lake: ServedLake, point: str) -> list[int]:
         with opened(trino, "rolling", lake.address, point) as name:
@@ -139,9 +125,7 @@ def by_spark(session: Any) -> Callable[[ServedLake, str], list[int]]:
 
     def read(lake: ServedLake, point: str) -> list[int]:
         name = next(names)
-        own = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": lake.address, ".token": TOKEN}
-        for key, value in {**own, ".warehouse": point}.items():
-            session.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        open_in_spark(session, lake, point, name=name)
         return [row[0] for row in session.sql(all_tables(name)).collect()]
 
     return read
@@ -155,9 +139,9 @@ def test_no_engine_sees_half_of_a_release(
 ) -> None:
     lake = ServedLake(tmp_path, made_instance)
     release, until = RollingRelease(lake), time.monotonic() + 60 * _MINUTES
-    readers = {
+    readers: dict[str, Callable[[ServedLake, str], list[int]]] = {
         "pyiceberg": by_pyiceberg,
-        "DuckDB": by_duckdb,
+        "DuckDB": lambda lake, point: [row[0] for row in by_duckdb(lake, point, all_tables("served"))],
         "Trino": by_trino(trino),
         "Spark": by_spark(classic_lake.session),
     }

@@ -4,8 +4,6 @@ docs/partitions.md: Two runs of the same partition
 """
 
 import itertools
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
-from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
+from tests.core.arrow.writing import timed_writes
 
 pytestmark = pytest.mark.server
 _RUNS: Final = 6
@@ -25,16 +23,7 @@ _RUNS: Final = 6
 def test_writes_of_a_partition_never_overlap(catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = IcebergSparkResource(catalog=catalog)
     resources = {"iceberg": IcebergPySparkIOManager(spark=spark, namespace="db", engine="arrow")}
-    spans, own_write, lock = list[tuple[float, float]](), ArrowEngine.write, threading.Lock()
     metadata = {"iceberg/concurrent_writes": "wait", "iceberg/write_disposition": "append"}
-
-    def timed(engine: ArrowEngine, *args: Any) -> Any:
-        began = time.monotonic()
-        time.sleep(0.2)
-        counts = own_write(engine, *args)
-        with lock:
-            spans.append((began, time.monotonic()))
-        return counts
 
     @dg.asset(io_manager_key="iceberg", metadata=metadata)
     def t() -> pa.Table:
@@ -46,11 +35,11 @@ def test_writes_of_a_partition_never_overlap(catalog: Any, tmp_path: Path, monke
             return dg.materialize([t], resources=resources, instance=instance).success
 
         assert run()
-        monkeypatch.setattr(ArrowEngine, "write", timed)
+        spans = timed_writes(monkeypatch, seconds=0.2)
         with ThreadPoolExecutor(_RUNS) as pool:
             assert all(pool.map(lambda _: run(), range(_RUNS)))
     assert len(spans) == _RUNS, "no run writes twice"
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(spans)))
+    assert all(before[2] <= after[1] for before, after in itertools.pairwise(sorted(spans)))
     table = spark.pyiceberg_catalog.load_table(("db", "t"))
     assert sorted(table.refs()) == ["main"]
     assert table.scan().to_arrow().num_rows == _RUNS + 1

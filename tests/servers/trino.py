@@ -5,7 +5,6 @@ It needs a newer Java than Spark does, which a package of PyPI brings.
 
 import shutil
 import subprocess
-import time
 import zipfile
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +13,8 @@ import pytest
 import requests
 
 from tests.lakes import free_port
-from tests.servers.jars import fetch
-from tests.servers.nessie import newer_java
-from tests.servers.programs import made_once
+from tests.servers.jars import fetch, newer_java
+from tests.servers.programs import is_ready, made_once
 
 TRINO_VERSION: Final = "476"
 IVY_FILE: Final = f"""\
@@ -98,16 +96,12 @@ class Trino:
         self._process.wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                if not requests.get(f"{self.uri}/v1/info", timeout=30).json()["starting"]:
-                    return
-            except requests.ConnectionError:
-                pass
-            time.sleep(0.2)
-        self.close()
-        pytest.fail(f"Trino did not start:\n{self._log.read_text()[-4000:]}")
+        def answers() -> bool:
+            return not requests.get(f"{self.uri}/v1/info", timeout=30).json()["starting"]
+
+        if not is_ready(self._process, answers, seconds=START_SECONDS):
+            self.close()
+            pytest.fail(f"Trino did not start:\n{self._log.read_text()[-4000:]}")
 
 
 def _install(scratch: Path) -> Path:

@@ -5,7 +5,6 @@ docs/partitions.md: Two runs of the same partition
 
 import datetime as dt
 import itertools
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
 from dagster_iceberg_spark.table.updates import DropTag, SetTag
-from tests.core.arrow.writing import ArrowLake
+from tests.core.arrow.writing import ArrowLake, timed_writes
 
 T = TableIdentifier(("db",), "t")
 KEYS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -77,19 +76,9 @@ def run_of(lake: ArrowLake, status: dg.DagsterRunStatus) -> dg.DagsterRun:
 
 
 def test_writes_of_a_partition_never_overlap(lake: ArrowLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    spans, own_write, lock = list[tuple[str, float, float]](), ArrowEngine.write, threading.Lock()
-
-    def timed(engine: ArrowEngine, *args: Any) -> Any:
-        began = time.monotonic()
-        time.sleep(0.3)
-        counts = own_write(engine, *args)
-        with lock:
-            spans.append((engine.request.materialization.scope.describe(), began, time.monotonic()))
-        return counts
-
     write(lake, "a", 0)
     write(lake, "b", 0)
-    monkeypatch.setattr(ArrowEngine, "write", timed)
+    spans = timed_writes(monkeypatch, seconds=0.3)
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(write, lake, key, value) for value, key in enumerate("aaabb", 1)]
         assert all(run.result().success for run in runs)

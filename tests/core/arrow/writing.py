@@ -1,13 +1,16 @@
 """A lake without a JVM: assets that return rows, written by Arrow."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.arrow.write.engine import ArrowEngine
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -75,6 +78,21 @@ class ArrowLake:
 
     def files(self, name: str = "t") -> list[Any]:
         return [task.file for task in self.table(name).scan().plan_files()]
+
+
+def timed_writes(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> list[tuple[str, float, float]]:
+    """Make each write by Arrow take longer. Return a list that gets its partitions, its beginning and its end."""
+    spans, own_write = list[tuple[str, float, float]](), ArrowEngine.write
+
+    def write(engine: ArrowEngine, *args: Any) -> Any:
+        began = time.monotonic()
+        time.sleep(seconds)
+        counts = own_write(engine, *args)
+        spans.append((engine.request.materialization.scope.describe(), began, time.monotonic()))
+        return counts
+
+    monkeypatch.setattr(ArrowEngine, "write", write)
+    return spans
 
 
 def metadata_of(result: dg.ExecuteInProcessResult, name: str = "t") -> dict[str, Any]:

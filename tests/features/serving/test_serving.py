@@ -21,12 +21,11 @@ from dagster_iceberg_spark import BearerToken, IcebergPySparkIOManager, IcebergS
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.serving.plan import Point, document_at
 from dagster_iceberg_spark.features.serving.served_tables import ServedTables
 from dagster_iceberg_spark.table.identifier import NotationError
 from dagster_iceberg_spark.table.snapshot import DAY_MS
-from tests.served_lake import TOKEN, ServedLake, serving
+from tests.served_lake import TOKEN, ServedLake, by_duckdb, open_in_spark, serving
 
 _RELEASES = 6
 
@@ -47,12 +46,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLake]:
         lake.write(3, columns=2)
         with serving(lake):
             yield lake
-
-
-@pytest.fixture
-def made_instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 def test_each_point_shows_tables_that_agree(lake: ServedLake) -> None:
@@ -106,23 +99,15 @@ def test_the_point_may_stand_in_the_address(lake: ServedLake) -> None:
 
 
 def test_duckdb_reads_it(lake: ServedLake) -> None:
-    with duckdb_with("avro", "iceberg", "httpfs") as connection:
-        connection.execute(
-            f"ATTACH 'release/2026-11' AS served (TYPE iceberg, ENDPOINT '{lake.address}', TOKEN '{TOKEN}', "
-            "ACCESS_DELEGATION_MODE 'none')"
-        )
-        assert connection.execute("SELECT o.v, d.v FROM served.shop.orders o, served.shop.daily d").fetchall() == [
-            (1, 1)
-        ]
+    both = "SELECT o.v, d.v FROM served.shop.orders o, served.shop.daily d"
+    assert by_duckdb(lake, "release/2026-11", both) == [(1, 1)]
 
 
 @pytest.mark.spark
 @pytest.mark.full
 def test_spark_reads_it_and_cannot_write(lake: ServedLake, classic_lake: Any) -> None:
     session = classic_lake.session
-    own = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": lake.address, ".token": TOKEN}
-    for key, value in {**own, ".warehouse": "release/2026-11"}.items():
-        session.conf.set(f"spark.sql.catalog.served{key}", value)
+    open_in_spark(session, lake, "release/2026-11", name="served")
     assert session.sql("SELECT v FROM served.shop.orders").first()[0] == 1
     with pytest.raises(Exception, match="does not support endpoint"):
         session.sql("INSERT INTO served.shop.orders VALUES (9)")
