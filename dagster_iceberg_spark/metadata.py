@@ -5,7 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from typing_extensions import Unpack
 
-from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, read_metadata
 from dagster_iceberg_spark.plan.options.output_options import (
     ConcurrentWrites,
     PartitionEvolution,
@@ -73,7 +73,8 @@ def metadata_for_table(**keys: Unpack[TableMetadata]) -> dict[str, Any]:
         {'partition_expr': 'ts', 'iceberg/partition_by': ['day(ts)']}
     """
     given: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
-    metadata = {name: _plain(given.pop(item.option)) for name, item in output_keys().items() if item.option in given}
+    arguments = {name.removeprefix(PREFIX): name for name in output_keys()}
+    metadata = {name: _plain(given.pop(argument)) for argument, name in arguments.items() if argument in given}
     if given:
         raise TypeError(f"metadata_for_table() got an unexpected keyword argument {next(iter(given))!r}")
     parse_write_options(metadata, subject="the asset")

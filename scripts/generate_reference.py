@@ -360,7 +360,8 @@ def _maintenance() -> Iterator[str]:
         "objects in Python, and texts such as `12 hours` or `7 days` in metadata.",
     )
     meanings = _meanings(MaintenancePolicy)
-    rows = ((item.name, _policy_default(item.default), meanings[item.name]) for item in fields(MaintenancePolicy))
+    fields_of_policy = MaintenancePolicy.model_fields
+    rows = ((name, _policy_default(field.default), meanings[name]) for name, field in fields_of_policy.items())
     yield from _table(("field", "default", "meaning"), rows)
 
 

@@ -1,7 +1,7 @@
 """The read request of an input: its table, partitions, options and annotated type."""
 
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Union, get_args, get_origin
 
@@ -82,7 +82,7 @@ class ReadRequest:
         """Return the options for a table: what the run has staged is read, else what the environment has written."""
         for branch in (self.staged_branch, self.environment_branch):
             if branch is not None and branch in state.refs:
-                return replace(self.options, ref=branch)
+                return self.options.model_copy(update={"ref": branch})
         return self.options
 
     @property

@@ -116,7 +116,7 @@ def write_request(
     step, subject, definition = facts.step, facts.subject, plain_metadata(facts.definition)
     options = parse_write_options(definition, facts.run, configuration, subject=subject)
     if facts.asset_key is None:  # a release publishes assets
-        options = replace(options, publish="step")
+        options = options.model_copy(update={"publish": "step"})
     target = WriteTarget()
     if environment is not None:
         options, target = environment.options(options, subject=subject), environment.target

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.features.components.models import (
     model_of,
     refusal,
 )
-from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy, parse_maintenance
+from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy, MaintenanceSettings, parse_maintenance
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import NotationError
@@ -57,7 +57,8 @@ def _fields(context: dg.ResolutionContext, model: ConfigurationModel) -> Mapping
 
 def _policy(context: dg.ResolutionContext, model: Any) -> MaintenancePolicy:
     try:
-        return MaintenancePolicy(**parse_maintenance(context.resolve_value(model)) or {})
+        settings = parse_maintenance(context.resolve_value(model)) or MaintenanceSettings()
+        return MaintenancePolicy().overridden_by(settings)
     except (NotationError, ValueError) as error:
         raise refusal(context, "settings of a MaintenancePolicy", str(error)) from error
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, key, list_of_text, text
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, Options, key, list_of_text, text
 
 CONTRACT: Final = f"{PREFIX}contract"
 REQUIRES: Final = f"{PREFIX}requires"
@@ -39,8 +39,7 @@ def _requirement(value: str) -> Requirement:
     return Requirement(found["name"], found["versions"])
 
 
-@dataclass(frozen=True, slots=True)
-class ContractOptions:
+class ContractOptions(Options):
     """The contract of an asset, and those of other assets that it relies on."""
 
     contract: str | None = key(

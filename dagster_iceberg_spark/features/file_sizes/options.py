@@ -1,10 +1,9 @@
 """The size that the files of a write should have."""
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.options.metadata_key import key
+from dagster_iceberg_spark.plan.options.metadata_key import Options, key
 from dagster_iceberg_spark.table.identifier import NotationError
 
 _SIZE: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>kB|MB|GB)", re.IGNORECASE)
@@ -19,8 +18,7 @@ def size(value: Any) -> int:
     return int(parts["number"]) * _BYTES[parts["unit"].lower()]
 
 
-@dataclass(frozen=True, slots=True)
-class FileSizeOptions:
+class FileSizeOptions(Options):
     """The size in bytes below which the files of a write are small, or None if the asset names none."""
 
     min_file_size: int | None = key(

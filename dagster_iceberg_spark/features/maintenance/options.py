@@ -1,12 +1,21 @@
 """The policy of maintenance: what is kept, and the thresholds of each action."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.options.metadata_key import boolean, duration, duration_text, key, names, settings
+from dagster_iceberg_spark.plan.options.metadata_key import (
+    ColumnNames,
+    Duration,
+    OptionError,
+    Options,
+    duration,
+    duration_text,
+    key,
+    parse_options,
+)
 from dagster_iceberg_spark.table.identifier import NotationError
 
 RETAIN: Final = "iceberg/retain"
@@ -17,8 +26,52 @@ MINIMUM_ORPHAN_AGE: Final = 3 * _DAY
 _LONG_ENOUGH: Final = f"at least {duration_text(MINIMUM_ORPHAN_AGE)}, because a running write needs its files"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenancePolicy:
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise NotationError("a whole number of at least 1", repr(value))
+    return value
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise NotationError("a share above 0 and up to 1", repr(value))
+    return float(value)
+
+
+def _age_of_orphans(age: dt.timedelta) -> dt.timedelta:
+    if age < MINIMUM_ORPHAN_AGE:
+        raise NotationError(_LONG_ENOUGH, duration_text(age))
+    return age
+
+
+_Count = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class MaintenanceSettings(Options):
+    """What the maintenance of a table keeps, and the thresholds of its actions.
+
+    `MaintenancePolicy` describes them. The settings of an asset override the policy's.
+    """
+
+    compact: bool = True
+    min_input_files: _Count = 5
+    target_file_bytes: _Count | None = None
+    delete_ratio: Annotated[float, BeforeValidator(_share)] = 0.3
+    settle: Duration = _DAY
+    zorder_by: ColumnNames = ()
+    min_manifests: _Count = 20
+    statistics: bool = False
+    min_snapshots: _Count = 20
+    older_than: Duration = 7 * _DAY
+    retain_last: _Count = 10
+    replayable_for: Duration = 7 * _DAY
+    resumable_for: Duration = 3 * _DAY
+    remove_orphans: bool = True
+    orphans_older_than: Annotated[Duration, AfterValidator(_age_of_orphans)] = MINIMUM_ORPHAN_AGE
+    keep_lineage: bool = True
+
+
+class MaintenancePolicy(MaintenanceSettings):
     """What maintenance keeps, and the thresholds of its actions.
 
     Durations may be texts such as `12 hours` or `7 days`, as they are in metadata.
@@ -53,104 +106,39 @@ class MaintenancePolicy:
         10
     """
 
-    compact: bool = True
-    min_input_files: int = 5
-    target_file_bytes: int | None = None
-    delete_ratio: float = 0.3
-    settle: dt.timedelta = _DAY
-    zorder_by: tuple[str, ...] = ()
-    min_manifests: int = 20
-    statistics: bool = False
-    min_snapshots: int = 20
-    older_than: dt.timedelta = 7 * _DAY
-    retain_last: int = 10
-    replayable_for: dt.timedelta = 7 * _DAY
-    resumable_for: dt.timedelta = 3 * _DAY
-    remove_orphans: bool = True
-    orphans_older_than: dt.timedelta = MINIMUM_ORPHAN_AGE
-    keep_lineage: bool = True
+    if not TYPE_CHECKING:  # type checkers derive the arguments from the fields
 
-    def __post_init__(self) -> None:
-        """Parse the values as those in metadata."""
-        for name, parse in _PARSERS.items():
-            value = getattr(self, name)
-            if value is None and _FIELDS[name].default is None:
-                continue
+        def __init__(self, **settings: Any) -> None:
+            """Validate the settings."""
             try:
-                object.__setattr__(self, name, parse(value))
-            except NotationError as error:
-                subject = f"`{name}` of the maintenance policy"
-                raise ConfigurationError.refusing("use", subject, expected=error.expected, found=error.found) from error
+                super().__init__(**settings)
+            except OptionError as error:
+                subject = f"`{error.option}` of the maintenance policy" if error.option else "the maintenance policy"
+                hint = f"did you mean {error.nearest!r}?" if error.nearest else None
+                raise ConfigurationError.refusing(
+                    "use", subject, expected=error.expected, found=error.found, hint=hint
+                ) from error
 
-    def overridden_by(self, settings: Mapping[str, Any]) -> "MaintenancePolicy":
-        """Return the policy with the settings of an asset, as `parse_maintenance` returns them."""
-        return replace(self, **settings)
+    def overridden_by(self, settings: MaintenanceSettings) -> "MaintenancePolicy":
+        """Return the policy with the settings of an asset."""
+        return self.model_copy(update={name: getattr(settings, name) for name in settings.model_fields_set})
 
 
-_FIELDS: Final = {item.name: item for item in fields(MaintenancePolicy)}
-MAINTENANCE_SETTINGS: Final = tuple(_FIELDS)
-
-
-def parse_maintenance(value: Any) -> Mapping[str, Any] | None:
+def parse_maintenance(value: Any) -> MaintenanceSettings | None:
     """Parse the settings of an asset that differ from the policy. `false` excludes its table, and returns None."""
     if value is False:
         return None
-    if not isinstance(value, Mapping):
-        raise NotationError("a dict of settings, or false", repr(value))
-    return settings(value, _PARSERS)
+    return parse_options(MaintenanceSettings, value, expected="a dict of settings, or false")
 
 
-def _parser_of(name: str, default: Any) -> Callable[[Any], Any]:
-    """Return the parser of a setting. The one without a default is a number of bytes."""
-    if name == "orphans_older_than":
-        return _age_of_orphans
-    if isinstance(default, bool):
-        return boolean
-    if isinstance(default, dt.timedelta):
-        return duration
-    if isinstance(default, tuple):
-        return _columns
-    return _share if isinstance(default, float) else _whole_number
-
-
-def _columns(value: Any) -> tuple[str, ...]:
-    try:
-        return names(value)
-    except TypeError as error:
-        raise NotationError("a list of columns", repr(value)) from error
-
-
-def _whole_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise NotationError("a whole number of at least 1", repr(value))
-    return value
-
-
-def _age_of_orphans(value: Any) -> dt.timedelta:
-    age = duration(value)
-    if age < MINIMUM_ORPHAN_AGE:
-        raise NotationError(_LONG_ENOUGH, duration_text(age))
-    return age
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise NotationError("a share above 0 and up to 1", repr(value))
-    return float(value)
-
-
-_PARSERS: Final = {name: _parser_of(name, item.default) for name, item in _FIELDS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceOptions:
+class MaintenanceOptions(Options):
     """How the table of an asset is maintained."""
 
-    maintenance: Mapping[str, Any] | None = key(
+    maintenance: MaintenanceSettings | None = key(
         'dict of settings that differ from the policy of the maintenance, such as `{"older_than": "30 days"}`; '
         "`false`: the table is not maintained",
         parse_maintenance,
-        default=dict,
+        default=MaintenanceSettings,
         default_text="the policy",
     )
     retain: dt.timedelta | None = key(

@@ -111,13 +111,19 @@ class NoMirror(Configuration):
         """Return what refuses settings of assets."""
         return MirrorObserver(self)
 
-    def mirror_of(self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str) -> None:  # noqa: ARG002
+    def mirror_of(
+        self,
+        identifier: TableIdentifier,  # noqa: ARG002
+        settings: MirrorSettings | Literal[False] | None,
+        *,
+        subject: str,
+    ) -> None:
         """Return None. Settings of an asset would have no effect.
 
         Raises:
             MetadataKeyError: The asset has some.
         """
-        if settings is not None and not settings.is_excluded:
+        if settings:
             raise MetadataKeyError.of_value(
                 MIRROR,
                 subject,
@@ -209,7 +215,7 @@ class DuckLakeMirror(Configuration):
         )
 
     def mirror_of(
-        self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str
+        self, identifier: TableIdentifier, settings: MirrorSettings | Literal[False] | None, *, subject: str
     ) -> TableMirror | None:
         """Return the mirror of a table, or None if its asset excludes it.
 
@@ -217,10 +223,10 @@ class DuckLakeMirror(Configuration):
             ConfigurationError: The `catalog` is no URI of a database that DuckLake supports.
             MetadataKeyError: The asset asks for what an encrypted DuckLake cannot do.
         """
-        lake, settings = self.ducklake(), settings or MirrorSettings()
-        if settings.is_excluded:
+        lake = self.ducklake()
+        if settings is False:
             return None
-        mirror = Mirror.of(identifier, settings, mode=self.mode, compression=self.compression)
+        mirror = Mirror.of(identifier, settings or MirrorSettings(), mode=self.mode, compression=self.compression)
         if mirror.mode == "register" and self.encrypted:
             raise MetadataKeyError.of_value(
                 MIRROR, subject, expected="the mode `view` or `copy` in an encrypted DuckLake", found="`register`"

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan.options.metadata_key import key, one_of, read_metadata, settings, text
-from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
+from pydantic import PlainValidator
+
+from dagster_iceberg_spark.plan.options.metadata_key import Options, key, parse_options, read_metadata, text
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 MIRROR: Final = "iceberg/mirror"
 MIRROR_STATE: Final = "iceberg/mirror_state"
@@ -17,21 +19,18 @@ Codec: TypeAlias = Literal["snappy", "zstd", "gzip", "none"]
 """The compression of copied files."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorSettings:
+class MirrorSettings(Options):
     """The settings of an asset that differ from those of the IO manager.
 
     Args:
         table: The schema and the name in the DuckLake.
         mode: What the mirror consists of.
         compression: The compression of copied files.
-        is_excluded: Whether the table is not mirrored.
     """
 
-    table: TableIdentifier | None = None
+    table: Annotated[TableIdentifier | None, PlainValidator(lambda value: TableIdentifier.parse(text(value)))] = None
     mode: MirrorMode | None = None
     compression: Codec | None = None
-    is_excluded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +57,17 @@ class Mirror:
         return cls(table, settings.mode or mode, settings.compression or compression)
 
 
-_SETTINGS: Final = {
-    "table": lambda value: TableIdentifier.parse(text(value)),
-    "mode": one_of(get_args(MirrorMode)),
-    "compression": one_of(get_args(Codec)),
-}
-
-
-def parse_mirror(value: Any) -> MirrorSettings:
+def parse_mirror(value: Any) -> MirrorSettings | Literal[False]:
     """Parse the settings of an asset. `false` excludes its table."""
     if value is False:
-        return MirrorSettings(is_excluded=True)
-    if not isinstance(value, Mapping):
-        raise NotationError("a dict of settings, or false", repr(value))
-    return MirrorSettings(**settings(value, _SETTINGS))
+        return False
+    return parse_options(MirrorSettings, value, expected="a dict of settings, or false")
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorOptions:
+class MirrorOptions(Options):
     """How the table of an asset is mirrored."""
 
-    mirror: MirrorSettings | None = key(
+    mirror: MirrorSettings | Literal[False] | None = key(
         'dict with `table`, `mode` and `compression` in the DuckLake, such as `{"table": "analytics.flights"}`; '
         "`false`: the table is not mirrored",
         parse_mirror,
@@ -87,8 +76,8 @@ class MirrorOptions:
     )
 
 
-def mirror_settings(metadata: Mapping[str, Any], *, subject: str) -> MirrorSettings | None:
-    """Return the settings of an asset's mirror, or None without any. Unlike elsewhere, None excludes the table."""
+def mirror_settings(metadata: Mapping[str, Any], *, subject: str) -> MirrorSettings | Literal[False] | None:
+    """Return the settings of an asset's mirror, or None without any. Unlike elsewhere, None is `false`."""
     if MIRROR in metadata and metadata[MIRROR] is None:
-        return MirrorSettings(is_excluded=True)
+        return False
     return read_metadata(MirrorOptions, metadata, subject=subject).mirror

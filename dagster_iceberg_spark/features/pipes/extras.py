@@ -10,6 +10,7 @@ from typing import Any, Final
 from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.options.metadata_key import Options
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 from dagster_iceberg_spark.plan.write.write_request import (
     Record,
@@ -204,13 +205,15 @@ def encode(value: Any) -> Any:
         return {_KIND: type(value).__name__, "items": [encode(item) for item in value]}
     if isinstance(value, Mapping):
         return {_KIND: "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
-    for kind, (type_of, text_of, _) in _TEXTS.items():
+    for name, (type_of, text_of, _) in _TEXTS.items():
         if isinstance(value, type_of):
-            return {_KIND: kind, "text": text_of(value)}
-    if is_dataclass(value) and type(value).__module__.startswith(_ROOMS):
-        kept = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
-        return {_KIND: f"{type(value).__module__}:{type(value).__qualname__}", "fields": kept}
-    raise TypeError(type(value))
+            return {_KIND: name, "text": text_of(value)}
+    kind = type(value)
+    if not kind.__module__.startswith(_ROOMS) or not (issubclass(kind, Options) or is_dataclass(kind)):
+        raise TypeError(kind)
+    names = kind.model_fields if issubclass(kind, Options) else [item.name for item in fields(kind) if item.init]
+    kept = {name: encode(getattr(value, name)) for name in names}
+    return {_KIND: f"{kind.__module__}:{kind.__qualname__}", "fields": kept}
 
 
 def decode(value: Any) -> Any:
@@ -229,11 +232,12 @@ def decode(value: Any) -> Any:
     module, _, name = kind.partition(":")
     if not module.startswith(_ROOMS):
         raise TypeError(kind)
-    found = getattr(import_module(module), name)
-    if not is_dataclass(found):
+    made: Any = getattr(import_module(module), name)
+    is_model = isinstance(made, type) and issubclass(made, Options)
+    if not is_model and not is_dataclass(made):
         raise TypeError(kind)
-    made: Any = found
-    return made(**{key: decode(item) for key, item in value["fields"].items()})
+    construct: Any = made.model_construct if is_model else made
+    return construct(**{key: decode(item) for key, item in value["fields"].items()})
 
 
 def _is_secret(catalog: CatalogDescription, key: str, value: Any) -> bool:

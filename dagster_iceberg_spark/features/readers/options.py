@@ -1,10 +1,9 @@
 """The metadata key of the feature."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.features.readers.plan import READERS
-from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, key, list_of_text
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, Options, key, list_of_text
 
 READERS_KEY: Final = f"{PREFIX}readers"
 
@@ -16,8 +15,7 @@ def _readers(value: Any) -> tuple[str, ...]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderOptions:
+class ReaderOptions(Options):
     """The engines that read the table of an asset."""
 
     readers: tuple[str, ...] = key(

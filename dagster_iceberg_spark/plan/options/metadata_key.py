@@ -1,106 +1,212 @@
-"""Metadata keys: their names, their values, how they are parsed, and their defaults.
+"""Options that users write, and the metadata keys that set them.
 
-Each key is defined once, as a field of the options that it sets. The reference, the defaults and the hints for unknown
-keys are derived from that field.
+Each option is a field of a model, with its type and its default. A field that a metadata key sets is defined by `key`.
+The reference, the defaults and the hints for unknown keys are derived from the fields.
 """
 
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.table.identifier import NotationError, nearest_of, quote_part, split_parts
 from dagster_iceberg_spark.table.partitioning import SortField
 
 PREFIX: Final = "iceberg/"
-_KEY: Final = "key"
 
-_OptionsT = TypeVar("_OptionsT")
+_OptionsT = TypeVar("_OptionsT", bound="Options")
+
+
+class OptionError(NotationError):
+    """An option that does not exist, or that has an invalid value.
+
+    Attributes:
+        option: Its name, or None if several options contradict each other.
+    """
+
+    def __init__(self, option: str | None, expected: str, found: str, nearest: str | None = None) -> None:
+        super().__init__(expected, found, nearest)
+        self.option = option
+
+
+class Options(BaseModel):
+    """Options of one subject, the same in metadata, in YAML and as arguments. None counts as no value.
+
+    Raises:
+        OptionError: An option does not exist or has an invalid value, or several contradict each other.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
+
+    if not TYPE_CHECKING:  # type checkers derive the arguments from the fields
+
+        def __init__(self, **options: Any) -> None:
+            """Validate the options."""
+            try:
+                super().__init__(**{name: value for name, value in options.items() if value is not None})
+            except ValidationError as error:
+                raise _option_error(error, type(self)) from error
+
+
+_CHOICE: Final = re.compile(r"'([^']*)'")
+
+
+def _option_error(error: ValidationError, options: type[Options]) -> OptionError:
+    """Return the first of pydantic's errors."""
+    first = error.errors(include_url=False)[0]
+    option = str(first["loc"][0]) if first["loc"] else None
+    context, found = first.get("ctx", {}), repr(first["input"])
+    cause = context.get("error")
+    if isinstance(cause, NotationError):
+        return OptionError(option, cause.expected, cause.found, cause.nearest)
+    match first["type"]:
+        case "extra_forbidden":
+            known = tuple(options.model_fields)
+            return OptionError(None, f"one of {', '.join(known)}", repr(option), nearest_of(str(option), known))
+        case "literal_error":
+            choices = tuple(_CHOICE.findall(context["expected"]))
+            nearest = nearest_of(str(first["input"]), choices)
+            return OptionError(option, f"one of {', '.join(choices)}", found, nearest)
+        case "missing":
+            return OptionError(option, "a value", "none")
+        case "bool_type":
+            return OptionError(option, "true or false", found)
+        case _:
+            return OptionError(option, f"a valid value ({first['msg']})", found)
+
+
+def parse_options(options: type[_OptionsT], value: Any, *, expected: str) -> _OptionsT:
+    """Parse options that are the value of another one. `expected` names such a value.
+
+    Raises:
+        NotationError: The value is no dict, or its options are invalid.
+    """
+    if not isinstance(value, Mapping):
+        raise NotationError(expected, repr(value))
+    try:
+        return options(**{str(name): item for name, item in value.items()})
+    except OptionError as error:
+        if error.option is None:
+            raise
+        raise NotationError(f"{error.expected} for `{error.option}`", error.found, error.nearest) from error
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataKey:
-    """A metadata key.
+    """A metadata key. It is part of the metadata of the field that it sets.
 
     Args:
-        parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found.
-        expected: The values, as error messages name them.
-        default: The default, in words. None if the default of the field is descriptive enough.
+        values: The values, for the reference.
+        parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found. None if the type of
+            the option is enough.
+        name: Its name. By default, the prefix and the name of the option.
+        expected: The values, as error messages name them. By default, as the reference does.
+        default: The default, in words. None if the default of the option is descriptive enough.
         is_addressing: Whether it locates the rows or names their owner. Only the definition may set such keys, because
             readers never see run metadata.
         is_configurable: Whether the IO manager has a field of that name.
         is_of_run: Whether a run's tags and configuration may set it too.
+        options: The model of the option. `keys_of` knows it.
+        option: The name of the option. `keys_of` knows it.
     """
 
-    name: str
-    option: str
     values: str
-    parse: Callable[[Any], Any]
+    parse: Callable[[Any], Any] | None
+    name: str
     expected: str
     default: str | None
     is_addressing: bool
     is_configurable: bool
     is_of_run: bool
+    options: type[Options] = Options
+    option: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self.parse is None:
+            return handler(source)
+        return core_schema.no_info_plain_validator_function(expecting(self.expected, self.parse))
 
     def read(self, value: Any, *, subject: str) -> Any:
         """Parse a value. The subject is the asset or input that the metadata belongs to, for messages."""
-        try:
-            return self.parse(value)
-        except NotationError as error:
-            hint = f"did you mean {error.nearest!r}?" if error.nearest else None
-            raise MetadataKeyError.of_value(
-                self.name, subject, expected=error.expected, found=error.found, hint=hint
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise MetadataKeyError.of_value(self.name, subject, expected=self.expected, found=str(error)) from error
+        return getattr(read_metadata(self.options, {self.name: value}, subject=subject), self.option)
 
 
 def key(  # noqa: PLR0913 - one argument for each part of a key
     values: str,
-    parse: Callable[[Any], Any],
+    parse: Callable[[Any], Any] | None = None,
     *,
     default: Any = None,
-    name: str | None = None,
+    name: str = "",
     expected: str | None = None,
     default_text: str | None = None,
     is_addressing: bool = False,
     is_configurable: bool = False,
     is_of_run: bool = False,
 ) -> Any:
-    """Return a dataclass field that a metadata key sets. By default, the key is the prefix and the field's name."""
-
-    def of(option: str) -> MetadataKey:
-        return MetadataKey(
-            name=name or f"{PREFIX}{option}",
-            option=option,
+    """Return a field of options that a metadata key sets. `MetadataKey` describes the arguments."""
+    field: Any = Field(default_factory=default) if callable(default) else Field(default=default)
+    field.metadata.append(
+        MetadataKey(
             values=values,
             parse=parse,
+            name=name,
             expected=expected or values,
             default=default_text,
             is_addressing=is_addressing,
             is_configurable=is_configurable,
             is_of_run=is_of_run,
         )
+    )
+    return field
 
-    how: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**how, metadata={_KEY: of})
+
+def expecting(expected: str, parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a parser whose errors name the expected values, unless they name them already."""
+
+    def read(value: Any) -> Any:
+        try:
+            return parse(value)
+        except NotationError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise NotationError(expected, str(error)) from error
+
+    return read
 
 
-def keys_of(options: type) -> tuple[MetadataKey, ...]:
+@cache
+def keys_of(options: type[Options]) -> tuple[MetadataKey, ...]:
     """Return the keys that set the options, in the order of their fields."""
-    return tuple(item.metadata[_KEY](item.name) for item in fields(options) if _KEY in item.metadata)
+    return tuple(
+        replace(item, name=item.name or f"{PREFIX}{option}", options=options, option=option)
+        for option, field in options.model_fields.items()
+        for item in field.metadata
+        if isinstance(item, MetadataKey)
+    )
 
 
 def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subject: str) -> _OptionsT:
-    """Return the options that the metadata sets, with defaults for the others. None counts as no value."""
-    given = {
-        item.option: item.read(metadata[item.name], subject=subject)
-        for item in keys_of(options)
-        if metadata.get(item.name) is not None
-    }
-    return options(**given)
+    """Return the options that the metadata sets, with defaults for the others. None counts as no value.
+
+    Raises:
+        MetadataKeyError: A value is invalid.
+    """
+    names = {item.option: item.name for item in keys_of(options)}
+    try:
+        return options(**{option: metadata[name] for option, name in names.items() if name in metadata})
+    except OptionError as error:
+        hint = f"did you mean {error.nearest!r}?" if error.nearest else None
+        raise MetadataKeyError.of_value(
+            names[str(error.option)], subject, expected=error.expected, found=error.found, hint=hint
+        ) from error
 
 
 def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -135,13 +241,6 @@ def list_of_text(value: Any) -> list[str]:
 def names(value: Any) -> tuple[str, ...]:
     """Parse names of columns."""
     return tuple(list_of_text(value))
-
-
-def boolean(value: Any) -> bool:
-    """Parse a boolean."""
-    if not isinstance(value, bool):
-        raise NotationError("true or false", repr(value))
-    return value
 
 
 def instant(value: Any) -> dt.datetime:
@@ -184,35 +283,6 @@ def string_map(value: Any) -> dict[str, str]:
     return {text(key): property_text(item) for key, item in value.items()}
 
 
-def settings(value: Mapping[Any, Any], parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    """Parse a dict of settings with the parser of each. None counts as no value."""
-    for name in value:
-        if name not in parsers:
-            nearest = nearest_of(str(name), tuple(parsers))
-            raise NotationError(f"settings out of {', '.join(parsers)}", repr(name), nearest)
-    return {name: _setting(name, item, parsers[name]) for name, item in value.items() if item is not None}
-
-
-def _setting(name: str, value: Any, parse: Callable[[Any], Any]) -> Any:
-    try:
-        return parse(value)
-    except NotationError as error:
-        raise NotationError(f"{error.expected} in {name!r}", error.found, error.nearest) from error
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{error} in {name!r}") from error
-
-
-def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a parser that accepts these names only."""
-
-    def parse(value: Any) -> Any:
-        if value not in choices:
-            raise NotationError(f"one of {', '.join(choices)}", repr(value), nearest_of(str(value), choices))
-        return value
-
-    return parse
-
-
 def sort_field(notation: str) -> SortField:
     """Parse `column`, optionally followed by `asc` or `desc` and `nulls first` or `nulls last`."""
     column, nulls = _strip_suffix(notation.strip(), {"nulls first": "first", "nulls last": "last"})
@@ -235,3 +305,9 @@ def property_text(value: Any) -> str:
     if not isinstance(value, str | int | float):
         raise TypeError(f"{value!r}, which is no text or number")
     return str(value)
+
+
+Duration = Annotated[dt.timedelta, BeforeValidator(duration)]
+"""A duration: a `timedelta`, or a text such as `7 days`."""
+ColumnName = Annotated[str, BeforeValidator(expecting("the name of a column", text))]
+ColumnNames = Annotated[tuple[str, ...], BeforeValidator(expecting("a list of columns", names))]

@@ -12,26 +12,26 @@ A value of None counts as no value: the next level applies.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.options.metadata_key import (
     PREFIX,
     MetadataKey,
+    Options,
     key,
     keys_of,
     list_of_text,
     names,
-    one_of,
+    parse_options,
     read_metadata,
     sort_field,
     string_map,
     text,
     unknown_keys,
 )
-from dagster_iceberg_spark.plan.write.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
+from dagster_iceberg_spark.plan.write.merging import MergeRules, parse_merge_rules
 from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, nearest_of, split_parts
@@ -151,7 +151,6 @@ _RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
 _FORMAT_VERSIONS: Final = (1, 2, 3)
 _AUDIT_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _AUDIT_RULES: Final = ("condition", "unique", "not_null")
-_AUDIT_SEVERITY: Final = "severity"
 
 
 def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
@@ -259,25 +258,34 @@ def parse_audits(value: Any) -> tuple[Audit, ...]:
     return tuple(_audit(name, rule) for name, rule in value.items())
 
 
+class _AuditRule(Options):
+    """An audit, as it is written: one rule and its severity."""
+
+    condition: Any = None
+    unique: Any = None
+    not_null: Any = None
+    severity: AuditSeverity = "error"
+
+
 def _audit(name: Any, value: Any) -> Audit:
     if not isinstance(name, str) or not _AUDIT_NAME.fullmatch(name):
         raise ValueError(f"the name {name!r}: Dagster allows letters, digits and underscores in the name of a check")
     given = value if isinstance(value, Mapping) else {"condition": value}
-    for rule in given:
-        if rule not in (known := (*_AUDIT_RULES, _AUDIT_SEVERITY)):
-            raise NotationError(f"the keys {', '.join(known)} in {name!r}", repr(rule), nearest_of(str(rule), known))
+    try:
+        written = parse_options(_AuditRule, given, expected="a condition, or a dict with a rule")
+    except NotationError as error:
+        raise NotationError(f"{error.expected} in {name!r}", error.found, error.nearest) from error
     rules = [rule for rule in _AUDIT_RULES if rule in given]
     if len(rules) != 1:
         raise NotationError(f"one of {', '.join(_AUDIT_RULES)} in {name!r}", " and ".join(rules) or "none")
-    severity: AuditSeverity = one_of(get_args(AuditSeverity))(given.get(_AUDIT_SEVERITY, "error"))
     rule = given[rules[0]]
     match rules[0]:
         case "condition":
-            return Audit(name, Condition(text(rule.strip() if isinstance(rule, str) else rule)), severity)
+            return Audit(name, Condition(text(rule.strip() if isinstance(rule, str) else rule)), written.severity)
         case "unique":
-            return Audit(name, Unique(_audited_columns(rule, name)), severity)
+            return Audit(name, Unique(_audited_columns(rule, name)), written.severity)
         case _:
-            return Audit(name, NotNull(_audited_columns(rule, name)), severity)
+            return Audit(name, NotNull(_audited_columns(rule, name)), written.severity)
 
 
 def _audited_columns(value: Any, name: str) -> tuple[str, ...]:
@@ -287,8 +295,7 @@ def _audited_columns(value: Any, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(columns))
 
 
-@dataclass(frozen=True, slots=True)
-class TableAddress:
+class TableAddress(Options):
     """The location of an asset's rows: its table, and the columns that hold its partitions."""
 
     partition_expr: str | Mapping[str, str] | None = key(
@@ -298,7 +305,7 @@ class TableAddress:
         expected="a column, or {dimension: column}",
         is_addressing=True,
     )
-    schema: tuple[str, ...] | None = key(
+    namespace: tuple[str, ...] | None = key(
         "namespace of the table, with dots between levels; default: the IO manager's `namespace`, else the last part "
         "of the asset key's prefix, else `public`",
         lambda value: split_parts(text(value)),
@@ -314,8 +321,7 @@ class TableAddress:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Options):
     """The resolved options of an output."""
 
     partition_by: tuple[PartitionField, ...] | None = key(
@@ -325,14 +331,11 @@ class WriteOptions:
         default_text="the table's spec; for a new table, derived from the partitions definition",
     )
     write_disposition: WriteDisposition = key(
-        "`replace`, `append`, `merge` or `overwrite_partitions`",
-        one_of(get_args(WriteDisposition)),
-        default="replace",
-        is_configurable=True,
+        "`replace`, `append`, `merge` or `overwrite_partitions`", default="replace", is_configurable=True
     )
     merge_keys: tuple[str, ...] = key("list of columns that identify a row; required for `merge`", names, default=())
     merge: MergeRules = key(
-        f"a strategy, or a dict with the keys {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
+        f"a strategy, or a dict with the keys {', '.join(f'`{name}`' for name in MergeRules.model_fields)}",
         parse_merge_rules,
         default=MergeRules,
         default_text="`upsert`",
@@ -345,20 +348,15 @@ class WriteOptions:
         default_text="any columns",
     )
     schema_evolution: SchemaEvolution = key(
-        "`strict`, `add_columns` or `full`",
-        one_of(get_args(SchemaEvolution)),
-        default="add_columns",
-        is_configurable=True,
+        "`strict`, `add_columns` or `full`", default="add_columns", is_configurable=True
     )
     partition_evolution: PartitionEvolution = key(
         "`evolve` or `error`: what happens if `iceberg/partition_by` differs from the table's spec",
-        one_of(get_args(PartitionEvolution)),
         default="evolve",
         is_configurable=True,
     )
     rows_outside_partition: RowsOutsidePartition = key(
         "`error` or `drop`: what happens to rows that belong to none of the run's partitions",
-        one_of(get_args(RowsOutsidePartition)),
         default="error",
         is_configurable=True,
     )
@@ -396,14 +394,12 @@ class WriteOptions:
     )
     engine: WriteEngine = key(
         "`auto`, `arrow` or `spark`: what writes rows of Arrow, pandas, polars, DuckDB and ibis; Spark writes its own",
-        one_of(get_args(WriteEngine)),
         default="auto",
         is_configurable=True,
     )
     concurrent_writes: ConcurrentWrites = key(
         "`last_wins` replaces what another run has written to the same partitions since this run began, `first_wins` "
         "fails, and `wait` writes only when no other run does",
-        one_of(get_args(ConcurrentWrites)),
         default="last_wins",
     )
     format_version: int | None = key(
@@ -439,13 +435,11 @@ class WriteOptions:
     publish: PublishedBy = key(
         "`step` or `release`: whether the step that writes the rows publishes them, or a release asset publishes them "
         "with those of other assets",
-        one_of(get_args(PublishedBy)),
         default="step",
         is_configurable=True,
     )
     on_failure: Literal["keep", "drop"] = key(
         "`keep` or `drop`: whether staged rows that an audit or a release rejects stay in their branch",
-        one_of(("keep", "drop")),
         default="keep",
         is_configurable=True,
     )
@@ -524,8 +518,8 @@ def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
     version = properties.pop("format-version", None)
     if version is not None and options.format_version is None:
         parsed = output_keys()[FORMAT_VERSION].read(version, subject=subject)
-        return replace(options, table_properties=properties, format_version=parsed)
-    return replace(options, table_properties=properties)
+        return options.model_copy(update={"table_properties": properties, "format_version": parsed})
+    return options.model_copy(update={"table_properties": properties})
 
 
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:

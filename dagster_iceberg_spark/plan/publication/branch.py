@@ -7,7 +7,7 @@ there is one, and `main` otherwise. It never changes `main`.
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
@@ -68,9 +68,10 @@ class Environment:
             )
         if self.is_replay:
             policy = options.schema_evolution
-            options = replace(options, schema_evolution="strict" if policy == "strict" else "add_columns")
-            options = replace(options, publish="step", on_failure="drop")
-        return replace(options, branch=self.branch)
+            evolution = "strict" if policy == "strict" else "add_columns"
+            changes = {"schema_evolution": evolution, "publish": "step", "on_failure": "drop"}
+            options = options.model_copy(update=changes)
+        return options.model_copy(update={"branch": self.branch})
 
 
 def replay_environment(run_id: str) -> Environment:

@@ -246,7 +246,7 @@ def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[Upstream
             found=f"only the changes of {partial.asset_key}",
             hint=f'read {partial.asset_key} with `"{READ}": "snapshot"`.',
         )
-    return replace(options, write_disposition="replace")
+    return options.model_copy(update={"write_disposition": "replace"})
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:

@@ -3,18 +3,17 @@
 import datetime as dt
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.options.metadata_key import (
     PREFIX,
     MetadataKey,
+    Options,
     instant,
     key,
     keys_of,
     names,
-    one_of,
     read_metadata,
     text,
     unknown_keys,
@@ -49,8 +48,7 @@ def _number(value: Any) -> int:
     raise ValueError(f"{value!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(Options):
     """The resolved options of an input."""
 
     columns: tuple[str, ...] | None = key(
@@ -90,20 +88,16 @@ class ReadOptions:
         "maximum number of rows to read; which rows is not defined", _number, expected="a number of rows"
     )
     missing: Literal["error", "empty"] = key(
-        "`error` or `empty`: what happens if the table or a partition has not been written",
-        one_of(("error", "empty")),
-        default="error",
+        "`error` or `empty`: what happens if the table or a partition has not been written", default="error"
     )
     read: Literal["snapshot", "changes", "changelog"] = key(
         "`snapshot` (all rows), `changes` (rows added since the asset last read the input) or `changelog` (insertions "
         "and deletions since then)",
-        one_of(("snapshot", "changes", "changelog")),
         default="snapshot",
     )
     changes_fallback: Literal["error", "partitions"] = key(
         "what happens if the changes cannot be determined: `error` fails, `partitions` reads all rows of the run's "
         "partitions, which an asset that appends then replaces in its table",
-        one_of(("error", "partitions")),
         default="error",
     )
 
@@ -156,12 +150,11 @@ def parse_read_options(
     given, place = next(
         ((given, place) for place, given, _ in places if _moment(given)), (metadata, f"the metadata of {subject}")
     )
-    _require_one(_moment(given), place)
+    moment = _moment(given)
+    _require_one(moment, place)
     others = {name: value for name, value in metadata.items() if name not in RUN_KEYS}
-    options = replace(
-        read_metadata(ReadOptions, others, subject=f"the metadata of {subject}"),
-        **{RUN_KEYS[name].option: RUN_KEYS[name].read(value, subject=place) for name, value in _moment(given).items()},
-    )
+    chosen = {RUN_KEYS[name].option: RUN_KEYS[name].read(value, subject=place) for name, value in moment.items()}
+    options = read_metadata(ReadOptions, others, subject=f"the metadata of {subject}").model_copy(update=chosen)
     if options.limit is not None and options.kind is not None:
         raise MetadataKeyError.of_value(
             LIMIT,

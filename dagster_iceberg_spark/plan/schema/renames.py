@@ -75,15 +75,15 @@ class StoredNames:
         """Return the options with the table's names."""
         if not self.changes:
             return options
-        return replace(
-            options,
-            partition_by=self._replace(options.partition_by),
-            merge_keys=tuple(map(self.column, options.merge_keys)),
-            merge=options.merge.by_names(self.column),
-            sort_by=self._replace(options.sort_by),
-            required_columns={self.column(name): value for name, value in options.required_columns.items()},
-            identifier_fields=options.identifier_fields and tuple(map(self.column, options.identifier_fields)),
-        )
+        changes = {
+            "partition_by": self._replace(options.partition_by),
+            "merge_keys": tuple(map(self.column, options.merge_keys)),
+            "merge": options.merge.by_names(self.column),
+            "sort_by": self._replace(options.sort_by),
+            "required_columns": {self.column(name): value for name, value in options.required_columns.items()},
+            "identifier_fields": options.identifier_fields and tuple(map(self.column, options.identifier_fields)),
+        }
+        return options.model_copy(update=changes)
 
     def stored_name(self, parent: tuple[str, ...], name: str) -> str:
         """Return the table's name of a field of the struct at this path, which also has the table's names."""

@@ -240,7 +240,7 @@ class WriteDraft:
         if options.merges:
             rules, keys = options.merge, tuple(map(self.frame.exact, options.merge_keys))
             if not keys:  # each row as a whole
-                rules = replace(rules, null_keys="match")
+                rules = rules.model_copy(update={"null_keys": "match"})
                 keys = tuple(name for name in self.frame.names if name not in rules.validity)
             return Merge(
                 keys=keys,

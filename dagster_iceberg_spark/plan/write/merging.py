@@ -1,13 +1,25 @@
 """The rules of a merge, from `iceberg/merge`, and the session settings for its MERGE."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, model_validator
+from typing_extensions import Self
 
 from dagster_iceberg_spark.errors import MergeKeyError
-from dagster_iceberg_spark.plan.options.metadata_key import boolean, instant, names, one_of, sort_field, text
-from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
+from dagster_iceberg_spark.plan.options.metadata_key import (
+    ColumnName,
+    ColumnNames,
+    Options,
+    expecting,
+    instant,
+    parse_options,
+    sort_field,
+    text,
+)
+from dagster_iceberg_spark.table.identifier import NotationError
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import fold
 
@@ -21,8 +33,23 @@ OF_RUN: Final = "run"
 OF_PARTITION: Final = "partition"
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRules:
+def _boundary(value: Any) -> str | dt.datetime:
+    return str(value) if value in (OF_RUN, OF_PARTITION) else instant(value)
+
+
+_SortOrder = Annotated[
+    SortField,
+    BeforeValidator(expecting("`column`, `column asc` or `column desc`", lambda value: sort_field(text(value)))),
+]
+_RowCondition = Annotated[str, BeforeValidator(expecting("SQL over `source` and `target`", text))]
+_Condition = Annotated[str, BeforeValidator(expecting("a condition in SQL", text))]
+_INSTANT: Final = "an instant with its zone, such as 2024-01-31T12:00:00+00:00,"
+_Boundary = Annotated[
+    str | dt.datetime, BeforeValidator(expecting(f"`{OF_RUN}`, `{OF_PARTITION}`, or {_INSTANT}", _boundary))
+]
+
+
+class MergeRules(Options):
     """The rules by which a batch is merged into the table.
 
     Args:
@@ -50,18 +77,38 @@ class MergeRules:
 
     strategy: MergeStrategy = "upsert"
     null_keys: NullKeys = "error"
-    dedup_sort: SortField | None = None
-    hard_delete: str | None = None
-    update_columns: tuple[str, ...] | None = None
-    exclude_columns: tuple[str, ...] = ()
-    when_matched: str | None = None
+    dedup_sort: _SortOrder | None = None
+    hard_delete: ColumnName | None = None
+    update_columns: ColumnNames | None = None
+    exclude_columns: ColumnNames = ()
+    when_matched: _RowCondition | None = None
     sync: bool = False
-    valid_from: str = "valid_from"
-    valid_to: str = "valid_to"
-    is_current: str | None = None
+    valid_from: ColumnName = "valid_from"
+    valid_to: ColumnName = "valid_to"
+    is_current: ColumnName | None = None
     retire: Retirement = "never"
-    boundary: str | dt.datetime = OF_RUN
-    where: str | None = None
+    boundary: _Boundary = OF_RUN
+    where: _Condition | None = None
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        given = {name for name in self.model_fields_set if getattr(self, name) is not False}
+        if self.update_columns is not None and self.exclude_columns:
+            raise NotationError("`update_columns` or `exclude_columns`", "both")
+        for strategy, options in (("upsert", _OF_UPSERT), ("scd2", _OF_SCD2)):
+            if self.strategy != strategy and (others := sorted(given.intersection(options))):
+                raise NotationError(f"`{others[0]}` with the strategy {strategy!r} alone", f"{self.strategy!r}")
+        if len(set(map(fold, self.validity))) < len(self.validity):
+            raise NotationError(
+                "a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice"
+            )
+        if (self.strategy == "replace_where") != (self.where is not None):
+            raise NotationError("the strategy 'replace_where' together with `where`", "one of them")
+        if self.where is not None and (others := sorted(given - {"strategy", "where"})):
+            raise NotationError("`where` alone with the strategy 'replace_where'", f"`{others[0]}`")
+        if self.strategy == "insert_only" and self.hard_delete is not None:
+            raise NotationError("`hard_delete` with a strategy that deletes", "'insert_only'")
+        return self
 
     @property
     def has_absentees(self) -> bool:
@@ -92,92 +139,22 @@ class MergeRules:
 
     def by_names(self, name_of: Callable[[str], str]) -> "MergeRules":
         """Return the rules with other column names. The SQL of `when_matched` does not change."""
-        return replace(
-            self,
-            dedup_sort=self.dedup_sort and replace(self.dedup_sort, column=name_of(self.dedup_sort.column)),
-            hard_delete=self.hard_delete and name_of(self.hard_delete),
-            update_columns=self.update_columns and tuple(map(name_of, self.update_columns)),
-            exclude_columns=tuple(map(name_of, self.exclude_columns)),
-            valid_from=name_of(self.valid_from),
-            valid_to=name_of(self.valid_to),
-            is_current=self.is_current and name_of(self.is_current),
-        )
-
-
-MERGE_OPTIONS: Final = tuple(field.name for field in fields(MergeRules))
+        changes = {
+            "dedup_sort": self.dedup_sort and replace(self.dedup_sort, column=name_of(self.dedup_sort.column)),
+            "hard_delete": self.hard_delete and name_of(self.hard_delete),
+            "update_columns": self.update_columns and tuple(map(name_of, self.update_columns)),
+            "exclude_columns": tuple(map(name_of, self.exclude_columns)),
+            "valid_from": name_of(self.valid_from),
+            "valid_to": name_of(self.valid_to),
+            "is_current": self.is_current and name_of(self.is_current),
+        }
+        return self.model_copy(update=changes)
 
 
 def parse_merge_rules(value: Any) -> MergeRules:
     """Parse the rules from a dict of options or from the name of a strategy."""
     given = {"strategy": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping):
-        raise NotationError("a dict of options, or the name of a strategy", repr(value))
-    for name in given:
-        if name not in MERGE_OPTIONS:
-            raise NotationError(
-                f"options out of {', '.join(MERGE_OPTIONS)}", _shown(repr(name), nearest_of(str(name), MERGE_OPTIONS))
-            )
-    rules = MergeRules(**{name: _read(name, item) for name, item in given.items() if item is not None})
-    _refuse_contradictions(rules, {name for name, item in given.items() if item not in (None, False)})
-    return rules
-
-
-def _read(name: str, value: Any) -> Any:
-    reader, expected = _READERS[name]
-    try:
-        return reader(value)
-    except NotationError as error:
-        raise NotationError(f"{error.expected} for `{name}`", _shown(error.found, error.nearest)) from error
-    except (ValueError, TypeError) as error:
-        raise NotationError(f"{expected} for `{name}`", str(error)) from error
-
-
-def _shown(found: str, nearest: str | None) -> str:
-    return f"{found} (did you mean {nearest!r}?)" if nearest else found
-
-
-def _boundary(value: Any) -> str | dt.datetime:
-    return str(value) if value in (OF_RUN, OF_PARTITION) else instant(value)
-
-
-_COLUMN: Final = (text, "the name of a column")
-_COLUMNS: Final = (names, "a list of columns")
-_READERS: Final[Mapping[str, tuple[Callable[[Any], Any], str]]] = {
-    "strategy": (one_of(get_args(MergeStrategy)), ""),
-    "null_keys": (one_of(get_args(NullKeys)), ""),
-    "dedup_sort": (lambda value: sort_field(text(value)), "`column`, `column asc` or `column desc`"),
-    "hard_delete": _COLUMN,
-    "update_columns": _COLUMNS,
-    "exclude_columns": _COLUMNS,
-    "when_matched": (text, "SQL over `source` and `target`"),
-    "sync": (boolean, "true or false"),
-    "valid_from": _COLUMN,
-    "valid_to": _COLUMN,
-    "is_current": _COLUMN,
-    "retire": (one_of(get_args(Retirement)), ""),
-    "boundary": (
-        _boundary,
-        f"`{OF_RUN}`, `{OF_PARTITION}`, or an instant with its zone, such as 2024-01-31T12:00:00+00:00,",
-    ),
-    "where": (text, "a condition in SQL"),
-}
-"""For each option, what parses its value, and the valid values in words (the parsers of choices name them)."""
-
-
-def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
-    if rules.update_columns is not None and rules.exclude_columns:
-        raise NotationError("`update_columns` or `exclude_columns`", "both")
-    for strategy, options in (("upsert", _OF_UPSERT), ("scd2", _OF_SCD2)):
-        if rules.strategy != strategy and (others := sorted(given.intersection(options))):
-            raise NotationError(f"`{others[0]}` with the strategy {strategy!r} alone", f"{rules.strategy!r}")
-    if len(set(map(fold, rules.validity))) < len(rules.validity):
-        raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
-    if (rules.strategy == "replace_where") != (rules.where is not None):
-        raise NotationError("the strategy 'replace_where' together with `where`", "one of them")
-    if rules.where is not None and (others := sorted(given - {"strategy", "where"})):
-        raise NotationError("`where` alone with the strategy 'replace_where'", f"`{others[0]}`")
-    if rules.strategy == "insert_only" and rules.hard_delete is not None:
-        raise NotationError("`hard_delete` with a strategy that deletes", "'insert_only'")
+    return parse_options(MergeRules, given, expected="a dict of options, or the name of a strategy")
 
 
 MAXIMUM_LISTED_KEYS: Final = 100

@@ -152,7 +152,7 @@ class TableRequest:
     def with_properties(self, properties: Mapping[str, str]) -> "TableRequest":
         """Return the request with more table properties. Those that it already sets keep their values."""
         wanted = {**properties, **self.options.table_properties}
-        return replace(self, options=replace(self.options, table_properties=wanted))
+        return replace(self, options=self.options.model_copy(update={"table_properties": wanted}))
 
     def ownership(self) -> dict[str, str]:
         """Return the table properties that record the owner."""

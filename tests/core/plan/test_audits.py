@@ -55,7 +55,6 @@ def test_a_name_is_one_of_a_check(name: Any) -> None:
         {"severity": "warn"},
         {"condition": 3},
         {"condition": "v > 0", "unique": "v"},
-        {"condition": "v > 0", "severity": None},
         {"condition": "v > 0", "severity": "WARN"},
         {"unique": ()},
         {"unique": [""]},

@@ -386,7 +386,7 @@ def test_changes_that_another_run_has_read_first_are_not_written_again() -> None
 def test_only_an_append_replaces_what_was_made_of_rows_that_are_read_anew() -> None:
     anew, plain = read(7, is_repeated=True), UpstreamRead("other", "db.other", 3, None)
     replaced = replacing_what_was_read_anew(options("append"), [anew, plain], subject="own")
-    assert replaced == replace(options("append"), write_disposition="replace")
+    assert replaced == options("append").model_copy(update={"write_disposition": "replace"})
     refuse_loss(replaced, written_from(anew), OWN)
     assert replacing_what_was_read_anew(options("merge"), [read(7)], subject="own") == options("merge")
     for disposition, rules in (("merge", None), ("merge", {"sync": True})):

@@ -153,13 +153,13 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/write_disposition", "apend", "Hint: did you mean 'append'?"),
         ("iceberg/merge_keys", {"id": 1}, "which is not a list"),
         ("iceberg/merge_keys", [""], "found ''"),
-        ("iceberg/merge", {"strategy": "upsurt"}, "for `strategy`, found 'upsurt' (did you mean 'upsert'?)"),
+        ("iceberg/merge", {"strategy": "upsurt"}, "for `strategy`, found 'upsurt'. Hint: did you mean 'upsert'?"),
         (
             "iceberg/merge",
             "scd",
-            "insert_only, delete_insert, scd2, replace_where for `strategy`, found 'scd' (did you mean 'scd2'?)",
+            "insert_only, delete_insert, scd2, replace_where for `strategy`, found 'scd'. Hint: did you mean 'scd2'?",
         ),
-        ("iceberg/merge", {"hard_deletes": "gone"}, "found 'hard_deletes' (did you mean 'hard_delete'?)"),
+        ("iceberg/merge", {"hard_deletes": "gone"}, "found 'hard_deletes'. Hint: did you mean 'hard_delete'?"),
         ("iceberg/merge", ["upsert"], "expected a dict of options, or the name of a strategy, found ['upsert']"),
         ("iceberg/merge", {"null_keys": "ignore"}, "expected one of error, match for `null_keys`, found 'ignore'"),
         ("iceberg/merge", {"dedup_sort": ["v"]}, "expected `column`, `column asc` or `column desc` for `dedup_sort`"),
@@ -217,7 +217,11 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/defaults", {"a": [1]}, "expected a text, a number or a boolean for 'a', found [1]"),
         ("iceberg/audits", ["count(*) > 0"], "found ['count(*) > 0'], which is not a dict"),
         ("iceberg/audits", {"not empty": "count(*) > 0"}, "found the name 'not empty': Dagster allows letters"),
-        ("iceberg/audits", {"a": {"conditon": "x > 0"}}, "found 'conditon'. Hint: did you mean 'condition'?"),
+        (
+            "iceberg/audits",
+            {"a": {"conditon": "x > 0"}},
+            "expected one of condition, unique, not_null, severity in 'a', found 'conditon'. Hint: did you mean 'cond",
+        ),
         (
             "iceberg/audits",
             {"a": {"severity": "warn"}},
@@ -225,16 +229,20 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ),
         ("iceberg/audits", {"a": {"unique": "id", "not_null": "id"}}, "found unique and not_null"),
         ("iceberg/audits", {"a": {"unique": []}}, "found no columns in 'a'"),
-        ("iceberg/audits", {"a": {"condition": "x > 0", "severity": "error!"}}, "expected one of error, warn"),
+        (
+            "iceberg/audits",
+            {"a": {"condition": "x > 0", "severity": "error!"}},
+            "one of error, warn for `severity` in 'a'",
+        ),
         ("iceberg/audits", {"a": " "}, "found ''"),
         ("iceberg/publish", "run", "expected one of step, release, found 'run'"),
         ("iceberg/maintenance", {"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
         ("iceberg/min_file_size", "16", "expected a size, such as `512 kB` or `16 MB`, found '16'"),
         ("iceberg/retain", "forever", "expected a duration, such as `12 hours` or `7 days`, found 'forever'"),
         ("iceberg/mirror", {"mode": "registr"}, "found 'registr'. Hint: did you mean 'register'?"),
-        ("iceberg/mirror", {"compression": "brotli"}, "one of snappy, zstd, gzip, none in 'compression'"),
-        ("iceberg/mirror", {"tabel": "a.b"}, "settings out of table, mode, compression, found 'tabel'"),
-        ("iceberg/mirror", {"table": "flights"}, "expected `namespace.table` in 'table', found 'flights'"),
+        ("iceberg/mirror", {"compression": "brotli"}, "one of snappy, zstd, gzip, none for `compression`"),
+        ("iceberg/mirror", {"tabel": "a.b"}, "expected one of table, mode, compression, found 'tabel'"),
+        ("iceberg/mirror", {"table": "flights"}, "expected `namespace.table` for `table`, found 'flights'"),
         ("iceberg/mirror", "view", "expected a dict of settings, or false, found 'view'"),
         ("iceberg/on_failure", True, "expected one of keep, drop, found True"),
     ],
@@ -261,7 +269,7 @@ def test_addresses_are_read_from_the_definition() -> None:
     metadata = {"iceberg/table": "a.`b.c`", "schema": "x.y", "partition_expr": {"day": "ts", "carrier": "c"}}
     address = read_metadata(TableAddress, metadata, subject="a")
     assert address.table == TableIdentifier(("a",), "b.c")
-    assert address.schema == ("x", "y")
+    assert address.namespace == ("x", "y")
     assert address.partition_expr == {"day": "ts", "carrier": "c"}
     assert read_metadata(TableAddress, {"partition_expr": "ts"}, subject="a").partition_expr == "ts"
 

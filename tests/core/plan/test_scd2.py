@@ -32,8 +32,8 @@ def materialization(scope: PartitionScope) -> Materialization:
     [
         (MergeRules(strategy="upsert"), daily("2024-01-02"), None),
         (SCD2, daily("2024-01-02"), utc(2024, 5, 5)),
-        (replace(SCD2, boundary="partition"), daily("2024-01-02"), utc(2024, 1, 2)),
-        (replace(SCD2, boundary=NEW_YEAR), daily("2024-01-02"), NEW_YEAR),
+        (SCD2.model_copy(update={"boundary": "partition"}), daily("2024-01-02"), utc(2024, 1, 2)),
+        (SCD2.model_copy(update={"boundary": NEW_YEAR}), daily("2024-01-02"), NEW_YEAR),
     ],
     ids=["no history", "run", "partition", "an instant"],
 )
@@ -45,12 +45,12 @@ def test_versions_begin_at_the_boundary(rules: MergeRules, scope: PartitionScope
 def test_a_boundary_of_the_partition_needs_one_window(scope: PartitionScope) -> None:
     found = "a run of one time partition, at whose start .*`boundary` of `iceberg/merge`.*, found [02] of them"
     with pytest.raises(ConfigurationError, match=found):
-        boundary_of(replace(SCD2, boundary="partition"), materialization(scope), WHOLE, subject="t")
+        boundary_of(SCD2.model_copy(update={"boundary": "partition"}), materialization(scope), WHOLE, subject="t")
 
 
 def test_a_partitioned_run_cannot_retire_versions_of_the_whole_table() -> None:
     part = bind_scope(keyed("AA"), COLUMNS, subject="t")
-    rules = replace(SCD2, retire="all")
+    rules = SCD2.model_copy(update={"retire": "all"})
     assert boundary_of(rules, materialization(keyed("AA")), WHOLE, subject="t") == utc(2024, 5, 5)
     found = r"`retire` of `iceberg/merge` as 'partitions' or 'never', .* found 'all'"
     with pytest.raises(ConfigurationError, match=found):

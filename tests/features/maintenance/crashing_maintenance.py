@@ -29,7 +29,7 @@ ACTIONS: Final = {
     "expiry": ExpireSnapshots,
     "the removal of orphans": RemoveOrphans,
 }
-POLICY: Final = PATIENT.overridden_by({"remove_orphans": True, "target_file_bytes": 10_000})
+POLICY: Final = PATIENT.model_copy(update={"remove_orphans": True, "target_file_bytes": 10_000})
 
 events = hours_asset(
     "events",

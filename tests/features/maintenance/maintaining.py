@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -23,7 +22,7 @@ AT_ONCE = MaintenancePolicy(
 )
 """A policy for tables that are seconds old."""
 
-PATIENT = replace(AT_ONCE, replayable_for=dt.timedelta(days=7), resumable_for=dt.timedelta(days=3))
+PATIENT = AT_ONCE.model_copy(update={"replayable_for": dt.timedelta(days=7), "resumable_for": dt.timedelta(days=3)})
 """A policy that keeps what runs have read, and what failed runs may read again."""
 
 

@@ -99,7 +99,7 @@ def test_a_table_without_time_partitions_is_compacted_as_a_whole() -> None:
     [action] = actions(replace(STATE, sort_order=(SortField("ts"),)), whole)
     assert isinstance(action, Compact)
     assert (action.field, action.strategy, str(action)) == (None, "sort", "compact the whole table, sorted")
-    [action] = actions(STATE, whole, policy=replace(POLICY, zorder_by=("a", "b")))
+    [action] = actions(STATE, whole, policy=POLICY.model_copy(update={"zorder_by": ("a", "b")}))
     assert str(action) == "compact the whole table, by the z-order of a, b"
 
 

@@ -9,7 +9,6 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +80,7 @@ def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> 
 
 
 def test_statistics_are_computed_once_rows_have_changed(lake: Lake) -> None:
-    policy = replace(AT_ONCE, statistics=True)
+    policy = AT_ONCE.model_copy(update={"statistics": True})
 
     def computed() -> list[str]:
         found = maintain(lake, events(), policy=policy)["events"]
@@ -335,7 +334,9 @@ def test_an_action_that_conflicts_with_a_writer_is_skipped(lake: Lake, monkeypat
         deletes_meanwhile(lake, "ts < '2013-01-02T00:00:00+00:00'")
 
     monkeypatch.setattr(maintenance, "refresh", refreshed)
-    found = maintain(lake, events(), policy=replace(AT_ONCE, min_manifests=100, min_snapshots=100))["events"]
+    found = maintain(lake, events(), policy=AT_ONCE.model_copy(update={"min_manifests": 100, "min_snapshots": 100}))[
+        "events"
+    ]
     [outcome] = done(found).values()
     assert outcome.startswith("skipped, and left for the next time. Cannot compact db.events: expected no other writer")
     assert len(lake.arrow("events")) == 24
@@ -385,7 +386,9 @@ def test_a_planned_expiry_is_what_iceberg_does(classic_lake: Lake, retain_last: 
         f"call {lake.spark.iceberg_session.catalog.name}.system.rollback_to_snapshot('db.events', {ids[5]})"
     )
     before = {snapshot.snapshot_id for snapshot in lake.table("events").snapshots()}
-    policy = replace(AT_ONCE, compact=False, min_manifests=100, retain_last=retain_last, keep_lineage=False)
+    policy = AT_ONCE.model_copy(
+        update={"compact": False, "min_manifests": 100, "retain_last": retain_last, "keep_lineage": False}
+    )
     run_id = "plan"
     readers = Readers(lake.spark.catalog_description, None)
     [spec] = events().specs

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -24,7 +24,7 @@ from tests.lakes import SPARK_CONF, Lake, frame_asset
 
 MINUTES: Final = float(os.environ.get("MAINTENANCE_MINUTES", "10"))
 ROWS: Final = 10
-POLICY: Final = replace(AT_ONCE, older_than=dt.timedelta(seconds=10), retain_last=3)
+POLICY: Final = AT_ONCE.model_copy(update={"older_than": dt.timedelta(seconds=10), "retain_last": 3})
 DAYS: Final = dg.DailyPartitionsDefinition("2013-01-01")
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]

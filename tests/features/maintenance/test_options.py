@@ -39,7 +39,7 @@ OUT_OF_RANGE = [
     ({"delete_ratio": 0}, "expected a share above 0 and up to 1", "found 0"),
     ({"delete_ratio": 30}, "expected a share above 0 and up to 1", "found 30"),
     ({"compact": "no"}, "expected true or false", "found 'no'"),
-    ({"zorder_by": 1}, "expected a list of columns", "found 1"),
+    ({"zorder_by": 1}, "expected a list of columns", "found 1, which is not a list"),
     (
         {"orphans_older_than": "1 day"},
         "expected at least 3 days, because a running write needs its files",
@@ -54,7 +54,7 @@ def test_settings_out_of_range_are_refused(given: dict[str, Any], expected: str,
     (name,) = given
     with pytest.raises(MetadataKeyError) as of_asset:
         read_metadata(MaintenanceOptions, {"iceberg/maintenance": given}, subject="flights")
-    assert f"Cannot use `iceberg/maintenance` of flights: {expected} in {name!r}, {found}." in str(of_asset.value)
+    assert f"Cannot use `iceberg/maintenance` of flights: {expected} for `{name}`, {found}." in str(of_asset.value)
     with pytest.raises(ConfigurationError) as of_policy:
         MaintenancePolicy(**given)
     assert f"Cannot use `{name}` of the maintenance policy: {expected}, {found}." in str(of_policy.value)

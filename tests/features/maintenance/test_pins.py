@@ -64,7 +64,7 @@ def test_where_the_branch_of_an_environment_began_is_needed() -> None:
 def test_a_recent_materialization_keeps_its_inputs_although_it_was_replaced() -> None:
     line = [made(94, "daily", "a", read(1)), made(95, "daily", "a", read(2)), made(99, "daily", "a", read(3))]
     assert needed(*line) == {3: False, 2: False, 1: False}
-    assert needed(*line, policy=replace(POLICY, replayable_for=timedelta(days=2))) == {3: False}
+    assert needed(*line, policy=POLICY.model_copy(update={"replayable_for": timedelta(days=2)})) == {3: False}
 
 
 def test_only_the_newest_of_many_partitions_keep_their_inputs() -> None:

@@ -24,7 +24,7 @@ def test_the_default_is_no_mirror() -> None:
 
 
 def test_settings_without_a_mirror_are_refused() -> None:
-    NoMirror().mirror_of(FLIGHTS, MirrorSettings(is_excluded=True), subject="flights")
+    NoMirror().mirror_of(FLIGHTS, False, subject="flights")
     with pytest.raises(MetadataKeyError) as caught:
         NoMirror().mirror_of(FLIGHTS, MirrorSettings(mode="view"), subject="flights")
     assert "Cannot use `iceberg/mirror` of flights: expected an IO manager with a `mirror`, found none" in str(
@@ -113,7 +113,7 @@ def test_a_table_keeps_its_name_and_its_levels_become_one_schema() -> None:
         "copy",
         "zstd",
     )
-    assert mirror.mirror_of(FLIGHTS, MirrorSettings(is_excluded=True), subject="flights") is None
+    assert mirror.mirror_of(FLIGHTS, False, subject="flights") is None
 
 
 def test_an_encrypted_ducklake_registers_nothing() -> None:
