@@ -1,7 +1,8 @@
-"""Writes of rows in this process: plain Spark, pyiceberg by hand, and the IO manager by Arrow, in turn.
+"""Writes and reads of rows in this process: plain Spark, pyiceberg by hand, and the IO manager by Arrow, in turn.
 
 Run it with `make bench-arrow`. Small writes are medians of own times, with ratios to plain Spark's, whose rows
-are cached in the JVM. The writes of 5 million rows run in a process each, with the memory that they take.
+are cached in the JVM. The writes of 5 million rows run in a process each, with the memory that they take. Reads return
+all of as many rows, to PyArrow and to pandas; Spark's are `toArrow` and `toPandas`.
 """
 
 import argparse
@@ -295,6 +296,36 @@ def large_writes(directory: Path) -> None:
         print_line(f"{ROWS_OF_A_YEAR:,} rows {'flat' if flat else 'in 365 days'}", seconds, memory)
 
 
+def reads(lake: Lake, repeats: int) -> None:
+    """Measure reads of 5 million rows."""
+    rows = rows_of(365, ROWS_OF_A_YEAR).drop(columns="at")  # pandas' instants take Spark a minute
+    lake.by_ours("read", rows, FIRST_DAY, flat=True)()
+    frame = lake.resource.spark_session.table("lake.db.read")
+    context = dg.build_output_context(asset_key=dg.AssetKey("read"))
+
+    def by_hand() -> Any:
+        return lake.catalog.load_table(("db", "read")).scan()
+
+    kinds: dict[type, tuple[Callable[[], object], Callable[[], object]]] = {
+        pa.Table: (frame.toArrow, lambda: by_hand().to_arrow()),
+        pd.DataFrame: (frame.toPandas, lambda: by_hand().to_pandas()),
+    }
+    for kind, (by_spark, by_pyiceberg) in kinds.items():
+
+        def load(kind: type = kind) -> None:
+            dagster_type = dg.DagsterType(lambda _context, _value: True, kind.__name__, typing_type=kind)
+            loaded = dg.build_input_context(
+                asset_key=dg.AssetKey("read"), upstream_output=context, dagster_type=dagster_type, resources={}
+            )
+            if len(lake.io_manager.load_input(loaded)) != len(rows):
+                message = "rows are missing"
+                raise ValueError(message)
+
+        calls = [lambda way=way: way for way in (by_spark, by_pyiceberg, load)]
+        median_seconds(calls, 1)
+        print_line(f"all of {ROWS_OF_A_YEAR:,} rows as a {kind.__name__}", median_seconds(calls, repeats))
+
+
 def cold_processes(directory: Path, repeats: int) -> None:
     """Measure `dagster asset materialize` of a pandas asset, and of an asset that does nothing."""
     files = {"readings": COLD.format(directory=directory), "nothing": NO_WORK}
@@ -332,6 +363,7 @@ def main() -> None:
         lake = Lake(directory, has_spark=True)
         small_writes(lake, 5 if asked.quick else 15, (10, 200, 1_000, 10_000))
         merges(lake, 3 if asked.quick else 9)
+        reads(lake, 3 if asked.quick else 7)
         large_writes(directory)
         cold_processes(directory, 3 if asked.quick else 5)
 
