@@ -53,7 +53,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     If it says "all", its other cases are in `make test-full` too. The rest of the product runs in `make test-long`.
     """
     engine = _engine_of(item)
-    item.add_marker(pytest.mark.xdist_group("connect" if engine == "connect" else item.nodeid.partition("::")[0]))
+    item.add_marker(pytest.mark.xdist_group(_process_of(item, engine)))
     if not engine or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
@@ -95,6 +95,16 @@ def _when(item: pytest.Item, engine: str, *, is_first: bool) -> pytest.MarkDecor
     if chooses or (each is not None and (is_first or "all" in each.args)):
         return pytest.mark.full
     return pytest.mark.slow
+
+
+def _process_of(item: pytest.Item, engine: str) -> str:
+    """Return the group of a test, whose tests run in one process. The largest groups run first.
+
+    Long tests that start their own processes are a group, or the last of them would run alone at the end.
+    """
+    if item.get_closest_marker("processes") is not None:
+        return "processes"
+    return "connect" if engine == "connect" else item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before they are selected

@@ -12,6 +12,7 @@ FEATURES = Path(dagster_iceberg_spark.__file__).parent / "features"
 
 
 @pytest.mark.full
+@pytest.mark.processes
 @pytest.mark.spark
 def test_the_main_job_runs_without_each_feature() -> None:
     script = Path(__file__).with_name("without_features.py")

@@ -15,7 +15,8 @@ CRASHES = int(os.environ.get("CRASHES", "60"))
 
 
 @pytest.mark.full
-@pytest.mark.sample(20)
+@pytest.mark.processes
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("disposition", "point"),
     [

@@ -25,7 +25,8 @@ FILES = {
     "pyproject.toml": '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "shop"\n',
     "src/shop/__init__.py": "",
     "src/shop/definitions.py": "from pathlib import Path\nimport dagster as dg\n"
-    "defs = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)\n",
+    "defs = dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), "
+    "dg.load_from_defs_folder(path_within_project=Path(__file__).parent))\n",
     "src/shop/rates.py": "VAT = 0.19\n\ndef with_tax(cents):\n    return cents * (1 + VAT)\n",
     "src/shop/defs/__init__.py": "",
     "src/shop/defs/lake/defs.yaml": "type: dagster_iceberg_spark.IcebergLakeComponent\nattributes:\n  spark:\n"
@@ -67,6 +68,7 @@ def run(command: list[str], directory: Path, environment: Mapping[str, str]) -> 
 
 @pytest.mark.spark
 @pytest.mark.full
+@pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_the_workflow_of_the_page_reports_what_a_pull_request_changes(tmp_path: Path) -> None:
     for name, text in FILES.items():

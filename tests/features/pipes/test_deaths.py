@@ -22,7 +22,7 @@ from tests.features.pipes.test_pipes import command, commits
 from tests.features.pipes.test_reattachment import SECONDS, runs, wait_until
 from tests.test_docs import CHECKOUT
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.processes]
 
 
 @pytest.fixture
