@@ -53,7 +53,7 @@ class Options(BaseModel):
             try:
                 super().__init__(**{name: value for name, value in options.items() if value is not None})
             except ValidationError as error:
-                raise _option_error(error, type(self)) from error
+                raise _option_error(error, type(self)) from None  # it says no more
 
 
 _CHOICE: Final = re.compile(r"'([^']*)'")
@@ -70,7 +70,9 @@ def _option_error(error: ValidationError, options: type[Options]) -> OptionError
     match first["type"]:
         case "extra_forbidden":
             known = tuple(options.model_fields)
-            return OptionError(None, f"one of {', '.join(known)}", repr(option), nearest_of(str(option), known))
+            return OptionError(
+                None, f"one of the options {', '.join(known)}", repr(option), nearest_of(str(option), known)
+            )
         case "literal_error":
             choices = tuple(_CHOICE.findall(context["expected"]))
             nearest = nearest_of(str(first["input"]), choices)

@@ -79,11 +79,11 @@ class Stop(Options):
     ("given", "message"),
     [
         ("Rome", "expected a stop, found 'Rome'"),
-        ({"at": "Rome", "is_shor": True}, "expected one of at, is_short, found 'is_shor'"),
+        ({"at": "Rome", "is_shor": True}, "expected one of the options at, is_short, found 'is_shor'"),
         ({"at": "Rome", "is_short": "no"}, "expected true or false for `is_short`, found 'no'"),
         ({"at": None}, "expected a value for `at`, found none"),
         ({"at": 3}, "expected a valid value (Input should be a valid string) for `at`, found 3"),
-        ({3: 3, "at": "Rome"}, "expected one of at, is_short, found '3'"),
+        ({3: 3, "at": "Rome"}, "expected one of the options at, is_short, found '3'"),
     ],
 )
 def test_options_inside_a_value_are_refused_by_their_names(given: Any, message: str) -> None:

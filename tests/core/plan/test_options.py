@@ -220,7 +220,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         (
             "iceberg/audits",
             {"a": {"conditon": "x > 0"}},
-            "expected one of condition, unique, not_null, severity in 'a', found 'conditon'. Hint: did you mean 'cond",
+            "one of the options condition, unique, not_null, severity in 'a', found 'conditon'. Hint: did",
         ),
         (
             "iceberg/audits",
@@ -241,7 +241,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/retain", "forever", "expected a duration, such as `12 hours` or `7 days`, found 'forever'"),
         ("iceberg/mirror", {"mode": "registr"}, "found 'registr'. Hint: did you mean 'register'?"),
         ("iceberg/mirror", {"compression": "brotli"}, "one of snappy, zstd, gzip, none for `compression`"),
-        ("iceberg/mirror", {"tabel": "a.b"}, "expected one of table, mode, compression, found 'tabel'"),
+        ("iceberg/mirror", {"tabel": "a.b"}, "expected one of the options table, mode, compression, found 'tabel'"),
         ("iceberg/mirror", {"table": "flights"}, "expected `namespace.table` for `table`, found 'flights'"),
         ("iceberg/mirror", "view", "expected a dict of settings, or false, found 'view'"),
         ("iceberg/on_failure", True, "expected one of keep, drop, found True"),

@@ -190,6 +190,7 @@ def test_queries_read_the_partitions_of_their_inputs_and_replace_their_own(lake:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.each_engine
 @pytest.mark.since("4.0", "connect")  # the protocol of 3.5 carries no MERGE
 def test_queries_without_partitions_read_one_another(lake: Lake, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> 
     assert lake.rows("counts", "rows") == [72, 72]
 
 
+@pytest.mark.full
 def test_statistics_are_computed_once_rows_have_changed(lake: Lake) -> None:
     policy = AT_ONCE.model_copy(update={"statistics": True})
 
