@@ -30,7 +30,7 @@
         |-- CommitOutcomeUnknownError the commit may or may not have happened
         |-- DuplicateCommitError      two snapshots carry one commit token
         |-- OrphanedCommitError       an earlier append is in the table, and no event records it
-        |-- UnreadableCommitError     a snapshot is in the table, but its files are gone
+        |-- UnreadableCommitError     a snapshot is in the table, but its files are missing
         |-- DisplacedCommitError      another writer's snapshot is no longer in the table
         |-- ChangesUnknownError       what is new in an upstream table cannot be determined
         `-- WriteFailedError          the engine failed: read the cause, often the asset's own code. The exception: a
@@ -232,7 +232,7 @@ class OrphanedCommitError(InvestigationError):
 
 
 class UnreadableCommitError(InvestigationError):
-    """A snapshot is in the table, but its files are gone."""
+    """A snapshot is in the table, but its files are missing."""
 
 
 class DisplacedCommitError(InvestigationError):
@@ -250,5 +250,5 @@ class WriteFailedError(InvestigationError):
 
 
 def in_words(error: Exception) -> str:
-    """Return the message of an error. The name of the class tells where an error of another package comes from."""
+    """Return the message of an error. The name of the class shows where an error of another package comes from."""
     return str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"

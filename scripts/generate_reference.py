@@ -72,8 +72,8 @@ RESULTS: Final = {
     "dagster/storage_kind": "`iceberg`",
     "dagster/row_count": "rows of the whole table after the commit; for assets without partitions, unless the table "
     "has delete files (`merge-on-read`)",
-    "dagster/column_lineage": "the columns of upstream assets that each column is [made of](lineage.md), as far as "
-    "they are known",
+    "dagster/column_lineage": "the columns of upstream assets that each column is [derived from](lineage.md), as far "
+    "as they are known",
     "dagster/partition_row_count": "rows of the partition, if the run replaces one partition; in a run of 2 to 50, the "
     "rows that the run wrote to each partition",
     "iceberg/snapshot_id": "the snapshot that carries the commit token",

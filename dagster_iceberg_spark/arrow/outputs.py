@@ -136,7 +136,7 @@ def _reader_of_iterator(parts: Iterator[Any], refused: _Refused) -> pa.RecordBat
     first = next(batches, None)
     if first is None:
         raise refused(
-            expected="at least one Arrow batch, which tells the columns",
+            expected="at least one Arrow batch, which has the columns",
             found="an iterator that yields none",
             hint="yield a batch without rows where there are none.",
         )

@@ -67,7 +67,7 @@ class InputType:
     extra: str | None = None
     needs_columns: bool = False
     is_whole_table: bool = False  # which cannot be filtered
-    is_of_rows: bool = True  # made of rows that are read here: only such types support incremental reads
+    is_of_rows: bool = True  # derived from rows that are read here: only such types support incremental reads
 
     @property
     def path(self) -> str:

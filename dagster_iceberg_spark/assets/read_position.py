@@ -294,7 +294,7 @@ def _unclear_changes(subject: str, asset: str, read: ReadKind, found: str) -> Ch
     )
     if read == "changes":
         expected = f"to know which rows of {asset} were added, as `{READ}` asks"
-        hint += " `changelog` also tells of rows that have gone."
+        hint += " `changelog` also contains rows that were removed."
     else:
         expected = f"to know every change of {asset}, as `{READ}` asks"
     return ChangesUnknownError.refusing("read what is new in", subject, expected=expected, found=found, hint=hint)

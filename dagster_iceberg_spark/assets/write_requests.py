@@ -23,7 +23,7 @@ from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import TABLE, WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.publication.branch import Environment
-from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_anew
+from dagster_iceberg_spark.plan.read.incremental import options_after_full_read
 from dagster_iceberg_spark.plan.write.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.write.merging import OF_RUN
 from dagster_iceberg_spark.plan.write.placement import TableCreation
@@ -131,7 +131,7 @@ def write_request(
             hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
         )
     reads = LEDGER.reads_of(step.run_id, step.step_key) if step else ()
-    options = replacing_what_was_read_anew(options, reads, subject=subject)
+    options = options_after_full_read(options, reads, subject=subject)
     candidates = token_candidates(step, output=facts.name, scope=scope, branch=options.branch)
     materialization = Materialization(
         asset_key=facts.name,

@@ -49,7 +49,7 @@ class _ExpiredStartError(CommitConflictError):
 
 
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
-    """Create or drop a branch, unless it exists or has gone already. Return false if only an engine can."""
+    """Create or drop a branch, unless it exists, or was dropped already. Return false if only an engine can."""
     return AGAIN_AFTER_CONFLICTS(_change, description, identifier, change)
 
 

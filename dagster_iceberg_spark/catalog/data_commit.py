@@ -318,7 +318,7 @@ class _ReplacedFiles:
         return bool(self._manifests[spec_id](manifest))
 
     def held_by(self, file: ManifestDataFile) -> Literal["all", "some", "none"]:
-        """Return which of the file's rows are replaced, as far as its metadata tells."""
+        """Return which of the file's rows are replaced, as far as its metadata shows."""
         if file.spec_id not in self._partitions:
             self._partitions[file.spec_id] = _guarded(partial(self._of_partitions, file.spec_id))
         if not self._partitions[file.spec_id](file) or not self._metrics(file):

@@ -67,6 +67,7 @@ def paused_collection() -> Iterator[None]:
 
 
 _AnswerT = TypeVar("_AnswerT")
+_FoundT = TypeVar("_FoundT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,13 @@ def known_table(
 ) -> Table:
     """Load a table that was there a moment ago, as `find_table` does. The error for a missing one names the action."""
     table = find_table(description, identifier, snapshot_id=snapshot_id)
-    if table is None:
+    return _known(table, identifier, action=action)
+
+
+def _known(found: _FoundT | None, identifier: TableIdentifier, *, action: str) -> _FoundT:
+    if found is None:
         raise FailureKind.TABLE_VANISHED.refusal(action, str(identifier), "none")
-    return table
+    return found
 
 
 def known_document(
@@ -218,9 +223,8 @@ def known_document(
     loaded = call_catalog(
         description, lambda: _load_table(description, identifier, load_complete), action=f"look at {identifier} in"
     )
-    if loaded is None:
-        raise FailureKind.TABLE_VANISHED.refusal(action, str(identifier), "none")
-    return loaded.table, loaded.document or {}
+    known = _known(loaded, identifier, action=action)
+    return known.table, known.document or {}
 
 
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
@@ -443,7 +447,7 @@ def pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> tuple[
 
 
 def pointed_location(catalog: Catalog, identifier: TableIdentifier) -> str | None:
-    """Return where the table's metadata file is, or None if the catalog does not tell it without reading the file."""
+    """Return where the table's metadata file is, or None if the catalog cannot say without reading the file."""
     return _pointer(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
 
 

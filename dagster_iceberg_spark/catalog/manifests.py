@@ -1,7 +1,7 @@
 """Reads manifests with the fields of all format versions.
 
-pyiceberg 0.12 reads manifests as those of format 2: without the ids of rows, and without what tells deletion vectors of
-one file apart (apache/iceberg-python #1551).
+pyiceberg 0.12 reads manifests as those of format 2: without the ids of rows, and without what distinguishes the
+deletion vectors of one file (apache/iceberg-python #1551).
 """
 
 from typing import Any, Final, TypeAlias
@@ -36,7 +36,7 @@ FileKey: TypeAlias = tuple[str, int | None]
 
 
 def file_key(file: DataFile) -> FileKey:
-    """Return what tells a file of a manifest apart from others."""
+    """Return what identifies a file of a manifest."""
     return file.file_path, _value(file, CONTENT_OFFSET)
 
 

@@ -48,7 +48,7 @@ class TableCommit:
         published: The snapshots that the commit publishes, by the ids of the staged ones.
         requirements: What the catalog verifies.
         discard: Deletes the files that were written for the commit, if it is not made.
-        key: By which a REST catalog tells a repeated request.
+        key: By which a REST catalog recognizes a repeated request.
         by_engine: Makes the commit with an engine, because pyiceberg cannot. Returns false if the table has moved.
     """
 
@@ -67,8 +67,8 @@ def is_transactional(description: CatalogDescription) -> bool:
     return description.has_transactions or isinstance(open_catalog(description), SqlCatalog)
 
 
-def tells_repetitions(description: CatalogDescription) -> bool:
-    """Return whether the catalog tells a repeated commit by its key (Iceberg's REST specification)."""
+def recognizes_repetitions(description: CatalogDescription) -> bool:
+    """Return whether the catalog recognizes a repeated commit by its key (Iceberg's REST specification)."""
     catalog = open_catalog(description)
     return isinstance(catalog, RestCatalog) and takes_keys(catalog)
 
@@ -215,7 +215,7 @@ def _stage_by_pyiceberg(catalog: SqlCatalog, commit: TableCommit) -> StagedMetad
 
 
 def _require_transactions(description: CatalogDescription, catalog: RestCatalog) -> None:
-    if _TRANSACTIONS not in catalog._supported_endpoints:  # noqa: SLF001 - no public call tells
+    if _TRANSACTIONS not in catalog._supported_endpoints:  # noqa: SLF001 - no public call shows it
         raise ConfigurationError.refusing(
             "publish tables at one instant in",
             str(description),

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
-from dagster_iceberg_spark.catalog.transaction import tells_repetitions
+from dagster_iceberg_spark.catalog.transaction import recognizes_repetitions
 from dagster_iceberg_spark.check.findings import Finding, Redact, Step, finding_of, findings
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -97,7 +97,7 @@ class CatalogCheck:
     def _catalog(self) -> str:
         description = self.describe()
         find_table(description, self._table)
-        keys = ", and tells repeated commits by their key" if tells_repetitions(description) else ""
+        keys = ", and recognizes repeated commits by their key" if recognizes_repetitions(description) else ""
         return f"{description} responds{keys}"
 
     def _session(self) -> str:

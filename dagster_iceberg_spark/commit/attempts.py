@@ -235,7 +235,7 @@ class _Attempts:
         """Return the engine's error as the package's. Raise a conflict if the staged branch was dropped.
 
         In a catalog that keeps no branches, the branch of the second attempt has gone too. If there is only one
-        attempt, the engine's error stands, because it cannot be told from that of such a catalog.
+        attempt, the engine's error stands, because it looks like that of such a catalog.
         """
         failure = self.engine.translate(error)
         if self.staged is not None and self.number == 1 and self.request.limits.attempts > 1:

@@ -123,7 +123,7 @@ def resolve_lost_answer(
                 "write", str(identifier), expected="a server that answers", found=str(failure)
             ) from error
     raise CommitOutcomeUnknownError.refusing(
-        "tell the outcome of the commit to",
+        "determine the outcome of the commit to",
         str(identifier),
         expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
         found=found,

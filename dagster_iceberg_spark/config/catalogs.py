@@ -170,7 +170,7 @@ class GlueCatalog(Catalog):
 
 
 class InMemoryCatalog(Catalog):
-    """A catalog for tests, which is gone when the process ends.
+    """A catalog for tests, which ends with the process.
 
     Spark and pyiceberg share it through a temporary directory of the process. Other processes do not see it.
 

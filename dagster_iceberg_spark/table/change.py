@@ -1,4 +1,4 @@
-"""What a snapshot has changed, and why, as its summary tells."""
+"""What a snapshot has changed, and why, as its summary shows."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
@@ -79,11 +79,11 @@ def may_take_over_rows(snapshot: Snapshot) -> bool:
     return not _is_counted(snapshot) or (is_rewritten and bool(snapshot.count("added-data-files")))
 
 
-def is_news(snapshot: Snapshot) -> bool:
+def outdates_derived_rows(snapshot: Snapshot) -> bool:
     """Return whether what was derived from a table's rows may be out of date.
 
-    The end of their retention is no news: what was derived from the rows stays right. The rows that such a snapshot had
-    to write again, because they shared a file with those that ended, are not new either.
+    The end of their retention does not matter: what was derived from the rows stays right. The rows that such a
+    snapshot had to write again, because they shared a file with those that ended, are not new either.
     """
     return may_change_rows(snapshot) and reason_of(snapshot) != "retention"
 

@@ -26,7 +26,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.catalog.transaction import tells_repetitions
+from dagster_iceberg_spark.catalog.transaction import recognizes_repetitions
 from dagster_iceberg_spark.features.maintenance import spark as maintenance
 from dagster_iceberg_spark.features.releases import release_step as step
 from dagster_iceberg_spark.spark import sql
@@ -418,4 +418,4 @@ def test_a_server_that_is_down_is_told_apart(lake: Lake, request: pytest.Fixture
 )
 def test_the_server_announces_no_keys_for_commits(configured: Any) -> None:
     """Once this fails, the page has a column to fill (`IMPOSSIBLE`)."""
-    assert not tells_repetitions(configured.describe())
+    assert not recognizes_repetitions(configured.describe())

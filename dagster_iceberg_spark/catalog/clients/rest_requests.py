@@ -1,6 +1,6 @@
 """Sends requests to a REST catalog that pyiceberg 0.12 does not send: commits with a key, and one for credentials.
 
-By the key, the server tells a repeated request from a new one. It is the header `Idempotency-Key` of Iceberg's REST
+By the key, the server recognizes a repeated request. It is the header `Idempotency-Key` of Iceberg's REST
 specification. A server that takes it says so in its answer to `v1/config`, in the field `idempotency-key-lifetime`.
 """
 
@@ -21,7 +21,7 @@ from tenacity import retry
 _HEADER: Final = "Idempotency-Key"
 _LIFETIME: Final = "idempotency-key-lifetime"
 _UNKNOWN: Final = (500, 502, 504)
-"""The answers after which nobody knows whether a commit was made (REST specification, `updateTable`)."""
+"""The answers after which it is unknown whether a commit was made (REST specification, `updateTable`)."""
 _UNAVAILABLE: Final = 503
 _CREDENTIALS: Final = "storage-credentials"
 _REPETITIONS: Final = 3
@@ -43,7 +43,7 @@ def takes_keys(catalog: RestCatalog) -> bool:
         try:
             response = catalog._session.get(catalog.url("config", prefixed=False), params=params)  # noqa: SLF001
             _takes_keys[catalog] = response.ok and bool(response.json().get(_LIFETIME))
-        except RequestException:  # the commit will tell
+        except RequestException:  # the commit will show it
             return False
     return _takes_keys[catalog]
 
@@ -80,7 +80,7 @@ def post_commit(catalog: RestCatalog, path: str, document: str, *, key: str, tok
 
     Raises:
         CommitFailedException: The table does not meet the requirements.
-        CommitStateUnknownException: Nobody knows whether the commit was made.
+        CommitStateUnknownException: It is unknown whether the commit was made.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     login_again: Any = _RETRY_ARGS  # if the server asks for it

@@ -1,4 +1,4 @@
-"""Checks of the rows that a table shows: audits, and what the summaries of its snapshots tell."""
+"""Checks of the rows that a table shows: audits, and what the summaries of its snapshots show."""
 
 import datetime as dt
 import statistics
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from dagster_iceberg_spark.plan.options.metadata_key import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
-from dagster_iceberg_spark.table.change import is_news
+from dagster_iceberg_spark.table.change import outdates_derived_rows
 from dagster_iceberg_spark.table.identifier import NotationError, free_name, nearest_of, quote_part
 from dagster_iceberg_spark.table.snapshot import Snapshot
 from dagster_iceberg_spark.table.sql_text import text_literal
@@ -52,7 +52,7 @@ class Freshness:
 
     def result(self, snapshots: Iterable[Snapshot], now: dt.datetime) -> SummaryResult:
         """Return the result for a table with these snapshots, newest first."""
-        newest = next(filter(is_news, snapshots), None)
+        newest = next(filter(outdates_derived_rows, snapshots), None)
         if newest is None:
             return SummaryResult(passed=False, found={"newest snapshot": "none"})
         hours = round((now - newest.committed_at).total_seconds() / 3600, 2)
@@ -78,9 +78,9 @@ class Change:
     def result(self, snapshots: Iterable[Snapshot], now: dt.datetime) -> SummaryResult:  # noqa: ARG002 - as Freshness
         """Return the result for a table with these snapshots, newest first. The first snapshot passes."""
         figure_of = _FIGURES[self.figure]
-        newest, *earlier = [figure_of(item) for item in islice(filter(is_news, snapshots), COMPARED_SNAPSHOTS + 1)] or [
-            0
-        ]
+        newest, *earlier = [
+            figure_of(item) for item in islice(filter(outdates_derived_rows, snapshots), COMPARED_SNAPSHOTS + 1)
+        ] or [0]
         if not earlier:
             return SummaryResult(passed=True, found={self.figure: newest, "earlier snapshots": 0})
         median = statistics.median(earlier)

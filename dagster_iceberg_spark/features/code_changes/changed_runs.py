@@ -15,6 +15,7 @@ from dagster_iceberg_spark.features.code_changes.code_impact import (
 )
 from dagster_iceberg_spark.features.code_changes.plan.effects import AssetLineage, with_readers
 from dagster_iceberg_spark.features.code_changes.plan.rebuilds import ChangedRuns, Rebuild, ReplayedAsset, effects_of
+from dagster_iceberg_spark.features.code_changes.plan.replay_plan import snapshots_of_asset
 from dagster_iceberg_spark.features.code_changes.revisions import Checkout, Range, checked_out, last_line
 from dagster_iceberg_spark.table import lineage
 
@@ -39,7 +40,7 @@ def replay_changed(
         states: The assets of both revisions.
         span: The revisions.
         options: The options that name the code locations.
-        instance: The Dagster instance with the runs, or None if only the tables tell of them.
+        instance: The Dagster instance with the runs, or None if only the tables record them.
         runs: The number of runs of each asset, newest first.
         report: Writes a line about progress.
     """
@@ -64,13 +65,9 @@ def replay_changed(
 def _last_runs(table: StoredAssetTable | None, count: int) -> list[str]:
     if table is None or table.state is None:
         return []
-    asset, found = "/".join(table.spec.key.path), dict[str, None]()
-    for snapshot in table.state.ancestors(table.options.branch):
-        run_id = snapshot.summary.get(lineage.RUN_ID)
-        is_own = snapshot.summary.get(lineage.ASSET_KEY) == asset and lineage.UNDOES not in snapshot.summary
-        if is_own and run_id is not None and len(found) < count:
-            found[run_id] = None
-    return list(found)
+    stored = snapshots_of_asset(table.state, "/".join(table.spec.key.path), table.options.branch)
+    runs = dict.fromkeys(snapshot.summary.get(lineage.RUN_ID) for snapshot in stored)
+    return [run_id for run_id in runs if run_id is not None][:count]
 
 
 def replay(side: Checkout, run_id: str, keys: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any] | str:

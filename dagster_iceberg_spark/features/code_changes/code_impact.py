@@ -91,7 +91,7 @@ def code_impact(
     Args:
         locations: The code locations as they are. Their IO managers know the tables.
         states: The two revisions.
-        instance: The Dagster instance with the last runs, or None if only queries tell of columns.
+        instance: The Dagster instance with the last runs, or None if only queries show columns.
     """
     with stored_by_key(locations) as stored:
         return _impact(stored, states, instance)

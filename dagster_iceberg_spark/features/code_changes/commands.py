@@ -124,7 +124,7 @@ def replay(
 ) -> None:
     """Materialize the assets of a run again from the snapshots that it had read, on branches of their own.
 
-    `--compare` tells whether the code of today makes the same rows of the same inputs. The exit code is 1 if it does
+    `--compare` shows whether the current code derives the same rows from the same inputs. The exit code is 1 if it does
     not. With DAGSTER_HOME set, the configuration of the run is used too.
 
     With `--changed`, replay the last runs of the assets whose code differs between two revisions: with the old code,

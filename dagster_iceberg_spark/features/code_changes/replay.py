@@ -54,7 +54,7 @@ class _Member:
         """Return the partition keys of the run, or none if the asset has no partitions.
 
         Raises:
-            ConfigurationError: The summaries of the snapshots do not tell them.
+            ConfigurationError: The summaries of the snapshots do not contain them.
         """
         listed, found = keys_by(self.spec.partitions_def), dict[str, None]()
         for snapshot in self.snapshots:
@@ -96,7 +96,7 @@ def replay_run(
         compare: Whether the rows are compared with those of the run. The branches are dropped afterwards.
         keep: Whether the branches stay after a comparison.
         instance: The Dagster instance with the configuration, the tags and the reads of the run, or None if only the
-            tables tell of it.
+            tables record it.
         report: Writes a line about progress.
 
     Raises:
@@ -313,7 +313,7 @@ def _describe(
     *,
     compare: bool,
 ) -> ReplayedTable:
-    """Return what the replay has made of a table."""
+    """Return how the replay has changed a table."""
     from dagster_iceberg_spark.catalog.look import look
 
     catalog, identifier = member.io_manager.spark.catalog_description, member.state.identifier

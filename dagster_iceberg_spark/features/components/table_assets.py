@@ -84,7 +84,7 @@ def _partitions(description: CatalogDescription, state: TableState) -> Discovere
 
 
 def _lowest(table: Table, field: PartitionField) -> int | None:
-    """Return the least value of a partition field, from the manifest list, or None if some manifest does not tell."""
+    """Return the least value of a partition field, from the manifest list, or None if a manifest does not show it."""
     found = list[int]()
     for manifest in data_manifests(table, table.current_snapshot()):
         place = _place(table, manifest.partition_spec_id, field)

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.cli.locations import (
 from dagster_iceberg_spark.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables
+    from dagster_iceberg_spark.features.lineage.lineage_catalogs import CatalogTables
     from dagster_iceberg_spark.features.lineage.why import Origin
     from dagster_iceberg_spark.plan.read.history import HistoryEntry
 
@@ -95,16 +95,16 @@ def why(*, table: str, where: str, is_deep: bool, limit: int, as_json: bool, **o
 
 
 @contextmanager
-def lakes_of(options: dict[str, Any], *, action: str) -> "Iterator[list[LakeTables]]":
+def lakes_of(options: dict[str, Any], *, action: str) -> "Iterator[list[CatalogTables]]":
     """Yield the tables that options name, by catalog: those of code locations, or all of a catalog."""
     # Loading Dagster takes longer than showing the help.
-    from dagster_iceberg_spark.features.lineage.lineage_catalogs import every_table, lake_tables
+    from dagster_iceberg_spark.features.lineage.lineage_catalogs import catalog_tables, every_table
 
     with catalog_resource(options) as resource:
         if resource is not None:
             yield [every_table(resource)]
             return
-    with lake_tables(definitions_of(**options, others=("--kind",)), action=action) as lakes:
+    with catalog_tables(definitions_of(**options, others=("--kind",)), action=action) as lakes:
         yield lakes
 
 

@@ -50,7 +50,7 @@ def _snapshot_of(row: Mapping[str, Any]) -> Snapshot:
 
 
 @dataclass(frozen=True)
-class LakeTables:
+class CatalogTables:
     """Tables of a catalog.
 
     Args:
@@ -121,7 +121,7 @@ class LakeTables:
 
 
 @contextmanager
-def lake_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator[list[LakeTables]]:
+def catalog_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator[list[CatalogTables]]:
     """Yield the tables of the assets of code locations, by catalog. Their resources are open inside the block."""
     with ExitStack() as stack:
         by_catalog: dict[object, list[AssetTable]] = {}
@@ -131,7 +131,7 @@ def lake_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator
         yield [_of_one_catalog(tables) for tables in by_catalog.values()]
 
 
-def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:
+def _of_one_catalog(tables: Sequence[AssetTable]) -> CatalogTables:
     partitions = {
         table.identifier: definition
         for table in tables
@@ -143,7 +143,7 @@ def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:
     options = ((table, table.io_manager.definition_of(table.specs[0]).request.options) for table in tables)
     keys = {table.identifier: each.merge_keys for table, each in options if each.merge_keys and not each.merge.validity}
     specs = {"/".join(spec.key.path): spec for table in tables for spec in table.specs}
-    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions, keys, specs)
+    return CatalogTables(tables[0].io_manager.spark, list(identifiers), partitions, keys, specs)
 
 
 def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], frozenset[str] | None]:
@@ -184,14 +184,14 @@ def _between(definition: dg.PartitionsDefinition, first: str, last: str) -> Iter
         yield from (key for key in definition.get_partition_keys() if first <= key <= last)
 
 
-def every_table(resource: IcebergSparkResource) -> LakeTables:
+def every_table(resource: IcebergSparkResource) -> CatalogTables:
     """Return all tables of a catalog."""
     from dagster_iceberg_spark.catalog.tables import tables_of
 
-    return LakeTables(resource, tables_of(resource.catalog_description))
+    return CatalogTables(resource, tables_of(resource.catalog_description))
 
 
-def table_named(lakes: Sequence[LakeTables], name: str, *, action: str) -> tuple[LakeTables, TableState]:
+def table_named(lakes: Sequence[CatalogTables], name: str, *, action: str) -> tuple[CatalogTables, TableState]:
     """Return the first table of this name, and the tables of its catalog.
 
     Raises:

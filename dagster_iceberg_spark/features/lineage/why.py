@@ -16,7 +16,7 @@ from dagster_iceberg_spark.assets.dagster_private.event_log import recorded_even
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
-from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables
+from dagster_iceberg_spark.features.lineage.lineage_catalogs import CatalogTables
 from dagster_iceberg_spark.features.lineage.observer import COPIED_COLUMNS
 from dagster_iceberg_spark.features.lineage.plan.provenance import Provenance, TableHistory
 from dagster_iceberg_spark.plan.read.history import HistoryEntry
@@ -64,7 +64,7 @@ def _snapshots_of_files(table: Table, snapshot_id: int | None) -> Mapping[str, i
 WHERE: Final = "--where"
 _EXACT_INTEGERS: Final = 2**53
 """The largest integer up to which readers of JSON that have floating-point numbers only are exact."""
-_EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance tells of it."
+_EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance contains it."
 
 
 Copied: TypeAlias = Callable[[HistoryEntry], Mapping[str, Mapping[str, str]]]
@@ -162,7 +162,7 @@ class Explanation:
         copied: Returns the columns that a snapshot has copied, by asset: those of the input by those of the snapshot.
     """
 
-    tables: LakeTables
+    tables: CatalogTables
     state: TableState
     is_deep: bool = False
     copied: Copied = nothing_copied
@@ -231,7 +231,7 @@ class Explanation:
     def _sources_by_key(
         self, read: UpstreamRead, copied: Mapping[str, str], rows: Sequence[Mapping[str, Any]], provenance: Provenance
     ) -> list[Origin] | None:
-        """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these do not tell."""
+        """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these are unknown."""
         scope = self.tables.scope_of(read) if copied else None
         state = None if scope is None else self.tables.find(TableIdentifier.parse(read.table))
         if state is None or scope is None or read.snapshot_id not in state.snapshots:
@@ -271,8 +271,8 @@ def _doubt(snapshot: Snapshot) -> str | None:
     if _has_row_lineage(snapshot) or not may_take_over_rows(snapshot):
         return None
     if snapshot.is_compaction:
-        return "It only wrote rows of older snapshots to new files. Format version 3 would tell which."
-    return "Its files may also have rows that it took over unchanged. Format version 3 would tell which."
+        return "It only wrote rows of older snapshots to new files. Format version 3 would show which."
+    return "Its files may also have rows that it took over unchanged. Format version 3 would show which."
 
 
 def recorded_copies(instance: dg.DagsterInstance) -> Copied:
@@ -300,7 +300,7 @@ def recorded_copies(instance: dg.DagsterInstance) -> Copied:
 def rows_by_key(
     keys: Sequence[str], copied: Mapping[str, str], rows: Sequence[Mapping[str, Any]], schema: Schema
 ) -> Predicate | None:
-    """Return the rows of a table with the keys that rows have copied, or None if these do not tell.
+    """Return the rows of a table with the keys that rows have copied, or None if these do not show it.
 
     Args:
         keys: The columns that identify a row of the table.

@@ -47,7 +47,7 @@ class CheckedTable:
     def lines(self) -> Iterator[str]:
         """Yield what the table needs and what its branches and tags keep, for people."""
         if self.health is None:
-            yield f"cannot tell. {self.error}"
+            yield f"unknown. {self.error}"
             return
         yield from (f"needs {need}." for need in self.health.needs)
         for ref in self.health.refs:

@@ -180,7 +180,7 @@ def _maintain(context: dg.OpExecutionContext, group: Sequence[StoredAsset], poli
 
 
 def _by_table(assets: Iterable[StoredAsset]) -> Mapping[str, list[StoredAsset]]:
-    """Return the assets of each table, as far as their definitions tell, by the name of the table's step."""
+    """Return the assets of each table, as far as their definitions show, by the name of the table's step."""
     groups: dict[Any, list[StoredAsset]] = {}
     for asset in assets:
         place = (asset.io_manager_key, asset.spec.metadata.get(TABLE) or asset.spec.key)
@@ -239,7 +239,7 @@ def _health_check(stored: StoredAsset, policy: MaintenancePolicy) -> dg.AssetChe
         if table is None:
             return dg.AssetCheckResult(passed=True, description="The table does not exist yet.")
         if table.health is None:
-            return dg.AssetCheckResult(passed=False, description=f"Cannot tell. {table.error}")
+            return dg.AssetCheckResult(passed=False, description=f"Cannot determine the health. {table.error}")
         figures = {f"iceberg/{name}": value for name, value in table.health.figures().items() if value is not None}
         return dg.AssetCheckResult(
             passed=table.is_healthy,

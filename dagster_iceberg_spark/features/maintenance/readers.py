@@ -103,7 +103,7 @@ class Readers:
     def _recorded_positions(
         self, instance: dg.DagsterInstance, state: TableState, keys: Sequence[dg.AssetKey]
     ) -> Iterator[Need]:
-        """Yield how far downstream assets have read, if only the event log tells: other IO managers store them."""
+        """Yield how far downstream assets have read, if only the event log shows it: other IO managers store them."""
         stored = {state.properties.get(OWNER_PROPERTY) for state in self.states.values()}
         children = {child for key in keys for child in self.downstream.get(key, ())}
         for child in sorted(children):

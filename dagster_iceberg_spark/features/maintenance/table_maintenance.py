@@ -53,7 +53,7 @@ class TableSize:
 
     @classmethod
     def of(cls, state: TableState) -> "TableSize":
-        """Return the size that the newest snapshot's summary tells."""
+        """Return the size in the newest snapshot's summary."""
         head = state.head()
         return cls(
             files=0 if head is None else head.count("total-data-files"),
@@ -201,7 +201,7 @@ class TableMaintenance:
         return Maintained(self.identifier, planned.plan, done, planned.before, after)
 
     def _needs_of_observers(self) -> tuple[list[Need], list[str]]:
-        """Return the snapshots that observers need, and the assets whose observers could not tell."""
+        """Return the snapshots that observers need, and the assets whose observers could not determine them."""
         needs, unread = list[Need](), list[str]()
         for spec in self.specs:
             table = self.io_manager.observed_table(spec)
@@ -218,7 +218,7 @@ class TableMaintenance:
         before = self._look()
         for action in actions:
             if before is None:
-                self.report(f"{self.identifier} is gone: {action} is skipped.")
+                self.report(f"{self.identifier} was dropped: {action} is skipped.")
                 return
             began = time.monotonic()
             outcome = self._outcome(before, action, now)
@@ -263,7 +263,7 @@ class TableMaintenance:
         """Claim the maintenance of the table inside the block. Afterwards, the table says when it was maintained."""
         claim, state = Claim(MAINTENANCE, self.run_id, now_ms), self._look()
         if state is None:
-            raise self._conflict("none: it is gone")
+            raise self._conflict("none: it was dropped")
         others, left = claim.rivals_in(state, self._has_ended)
         if others:
             raise self._conflict(f"the run {others[0].run_id}")

@@ -170,7 +170,7 @@ class Source:
     def registered_change(
         self, gone: Collection[str], new: Iterable[DataFile], known_deletes: Collection[str]
     ) -> FileChange:
-        """Return the change that registers the new data files, ends those that are gone, and replaces the deletes.
+        """Return the change that registers the new data files, ends those that were removed, and replaces the deletes.
 
         All delete files are compared, because one that does not change may apply again to a data file that returns.
 

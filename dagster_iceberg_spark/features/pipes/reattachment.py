@@ -171,7 +171,7 @@ def _started(pid: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Service:
-    """How a service of AWS starts a job, and how it tells its state.
+    """How a service of AWS starts a job, and how it reports its state.
 
     Args:
         start: The method that starts a job.

@@ -21,7 +21,7 @@ _PULL_REQUEST: Final = re.compile(r"(?:^refs|^https://.*)/pull/(\d+)(?:/|$)")
 def ci_environment(variables: Mapping[str, str] | None = None) -> str | None:
     """Return the name of the environment of a pull request, such as `pr-7`, or None outside of one.
 
-    Dagster+, GitHub Actions, GitLab, Azure Pipelines, Bitbucket and CircleCI tell its number. A branch deployment of
+    Dagster+, GitHub Actions, GitLab, Azure Pipelines, Bitbucket and CircleCI set its number. A branch deployment of
     Dagster+ without a pull request has the name of its deployment.
 
     Args:

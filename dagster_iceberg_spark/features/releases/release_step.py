@@ -207,7 +207,7 @@ class ReleaseStep:
         Raises:
             UnauditedReleaseError: A blocking check of an asset has not passed on its staged rows.
             CommitConflictError: Another writer has changed the rows of an asset.
-            UpstreamMissingError: The run has staged nothing, or the staged rows are gone.
+            UpstreamMissingError: The run has staged nothing, or the staged rows were dropped.
         """
         began, staged = time.monotonic(), self._staged_assets()
         catalog = staged[0].io_manager.spark.catalog_description
@@ -401,7 +401,7 @@ def _drop_rejected(assets: Sequence[_StagedAsset]) -> None:
 
 
 def _lost_branch(identifier: TableIdentifier, branch: str, snapshot_id: int) -> UpstreamMissingError:
-    """The staged rows of an asset are gone."""
+    """The staged rows of an asset were dropped."""
     return UpstreamMissingError.refusing(
         "publish",
         str(identifier),

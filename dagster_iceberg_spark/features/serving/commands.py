@@ -37,7 +37,7 @@ def serve(
     """Serve the tables as of one point to any engine, as a read-only Iceberg REST catalog.
 
     A client names the point as its warehouse: release/2026-11, env/pr-7, run/<id> or at/2026-11-01T00:00Z. All tables
-    that it reads agree, whatever is committed meanwhile. It sends the token of the environment variable
+    that it reads agree, whatever is committed concurrently. It sends the token of the environment variable
     DAGSTER_ICEBERG_TOKEN, or the one that the command prints, and brings its own credentials for the files.
 
     \b

@@ -116,7 +116,7 @@ class ServedTables:
         return {"config": {}, **found}
 
     def _all_documents(self) -> dict[TableIdentifier, TableDocument]:
-        """Return the documents of all tables as they were at one moment, if the catalog tells what has moved."""
+        """Return the documents of all tables as they were at one moment, if the catalog shows what has moved."""
         for _ in range(_ATTEMPTS):
             names = tables_of(self.description)
             pointers = pointers_of(self.description, names)

@@ -191,7 +191,7 @@ def _order(row: tuple[Any, ...]) -> list[tuple[bool, float, str]]:
 
 
 def _shown(value: Any, differs_from: Any) -> str:
-    """Return a value as a text. Where the text does not tell it from what it differs from, it has Python's notation."""
+    """Return a value as a text. Where the text is that of the value it differs from, it has Python's notation."""
     text = "NULL" if value is None else str(value)
     is_same_text = type(differs_from) is not type(value) and str(differs_from) == text
     if value is not None and (is_same_text or _is_unclear(value)):

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.assets.stored_tables import stored_assets_in
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.watching.plan import Seen, has_read, news_of
+from dagster_iceberg_spark.features.watching.plan import Seen, event_of, has_read
 from dagster_iceberg_spark.features.watching.watched_tables import (
     WatchedTable,
     look_again,
@@ -127,23 +127,23 @@ class _Tick:
         """Return the partitions to request with their run keys, and what is to be remembered of an input."""
         from dagster_iceberg_spark.catalog.look import look
 
-        sight = look_again(self.catalog, table, recorded)
-        if sight is None:
+        found = look_again(self.catalog, table, recorded)
+        if found is None:
             return {}, None
-        state, now = sight.state, sight.now
-        if state is None or sight.before is None:
+        state, now = found.state, found.now
+        if state is None or found.before is None:
             return {}, now
-        news = news_of(state, sight.before, table.branch)
-        if news is None:
+        event = event_of(state, found.before, table.branch)
+        if event is None:
             return {}, now
-        if news.event != "written":
+        if event.kind != "written":
             self.context.log.warning(
-                f"{table.identifier}: {news.event}. It does not record which partitions changed; no run is requested."
+                f"{table.identifier}: {event.kind}. It does not record which partitions changed; no run is requested."
             )
             return {}, now
         made = look(self.catalog, self.io_manager.table_of(self.spec))
         requested: dict[str, str] = {}
-        for snapshot in news.snapshots:
+        for snapshot in event.snapshots:
             for key in self._changed_partitions(table, state, snapshot):
                 if not has_read(made, "/".join(self.spec.key.path), key, state, snapshot):
                     requested[key] = f"{table.identifier} {snapshot.snapshot_id} {key}"

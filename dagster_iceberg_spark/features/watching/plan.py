@@ -6,12 +6,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from dagster_iceberg_spark.table.change import is_news, runs_behind
+from dagster_iceberg_spark.table.change import outdates_derived_rows, runs_behind
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
-Event: TypeAlias = Literal["written", "rolled back", "recreated", "history expired"]
+EventKind: TypeAlias = Literal["written", "rolled back", "recreated", "history expired"]
 """What has happened to the branch: others have committed to it, it has moved back, the table is another one, or the
 snapshot that was seen last has expired."""
 
@@ -27,7 +27,7 @@ class Seen:
     Args:
         uuid: The identity of the table, or `NO_TABLE`.
         snapshot_id: The newest snapshot of the branch, or None without any.
-        pointer: The location of the metadata file, if the catalog tells it cheaply.
+        pointer: The location of the metadata file, if the catalog shows it cheaply.
     """
 
     uuid: str
@@ -52,7 +52,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class TableEvent:
     """What is new in a table.
 
     Args:
@@ -60,24 +60,24 @@ class News:
         snapshots: The snapshots that others have committed, oldest first. Empty if all rows may have changed.
     """
 
-    event: Event
+    kind: EventKind
     head: Snapshot
     snapshots: tuple[Snapshot, ...] = ()
 
 
-def news_of(
+def event_of(
     state: TableState, seen: Seen, branch: str = MAIN_BRANCH, *, is_known_run: Callable[[str], bool] = lambda _: False
-) -> News | None:
+) -> TableEvent | None:
     """Return what is new, or None.
 
-    The snapshots of known runs, and their undos, are no news: this Dagster instance has recorded them itself. Those of
-    another instance are, although they have a lineage too.
+    The snapshots of known runs, and their undos, are no events: this Dagster instance has recorded them itself.
+    Those of another instance are, although they have a lineage too.
     """
     head = state.head(branch)
     if head is None:
         return None
     if seen.uuid not in (state.uuid, NO_TABLE):
-        return News("recreated", head)
+        return TableEvent("recreated", head)
     if head.snapshot_id == seen.snapshot_id:
         return None
     passed: list[Snapshot] = []
@@ -87,14 +87,16 @@ def news_of(
         passed.append(snapshot)
     else:
         if seen.snapshot_id is not None and passed[-1].parent_snapshot_id is None:
-            return News("rolled back", head)
+            return TableEvent("rolled back", head)
         if seen.snapshot_id is not None:
             was_ahead = any(item.snapshot_id == head.snapshot_id for item in state.history(seen.snapshot_id))
-            return News("rolled back" if was_ahead else "history expired", head)
+            return TableEvent("rolled back" if was_ahead else "history expired", head)
     found = tuple(
-        item for item in reversed(passed) if is_news(item) and not any(map(is_known_run, runs_behind(state, item)))
+        item
+        for item in reversed(passed)
+        if outdates_derived_rows(item) and not any(map(is_known_run, runs_behind(state, item)))
     )
-    return News("written", head, found) if found else None
+    return TableEvent("written", head, found) if found else None
 
 
 def has_read(

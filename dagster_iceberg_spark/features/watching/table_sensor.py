@@ -11,7 +11,7 @@ from dagster_iceberg_spark.assets.address import plain_metadata
 from dagster_iceberg_spark.assets.commit_metadata import column_schema
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.features.watching.plan import News, Seen, news_of, stray_snapshot
+from dagster_iceberg_spark.features.watching.plan import Seen, TableEvent, event_of, stray_snapshot
 from dagster_iceberg_spark.features.watching.watched_tables import (
     WatchedTable,
     look_again,
@@ -42,8 +42,8 @@ def build_table_sensor(
     """Build a sensor that records a materialization whenever others have written a table.
 
     A materialization moves freshness policies and automation conditions, which an observation does not. It is recorded
-    for each partition that the new files belong to, as far as these tell. Compaction, the end of a retention, and what
-    this Dagster instance has recorded itself are no news. The first rows of a table or branch that did not exist are.
+    for each partition that the new files belong to, as far as these show. Compaction, the end of a retention, and what
+    this Dagster instance has recorded itself are no events. The first rows of a table or branch that did not exist are.
     The error of a table does not keep the sensor from looking at the others.
 
     A tick reads the metadata file of each table, or only its location if a SQL catalog shows that the table has not
@@ -100,12 +100,12 @@ class _Tick:
 
     def look_at(self, table: WatchedTable, recorded: Any) -> tuple[list[dg.AssetMaterialization], Seen | None]:
         """Return the events of a table, and what is to be remembered of it. None keeps what is remembered."""
-        sight = look_again(self.catalog, table, recorded)
-        if sight is None:
+        found = look_again(self.catalog, table, recorded)
+        if found is None:
             return [], None
-        state, seen = sight.state, sight.before
+        state, seen = found.state, found.before
         if state is None:
-            return [], sight.now
+            return [], found.now
         stray = stray_snapshot(state)
         if stray is not None:
             self.context.log.warning(
@@ -113,34 +113,34 @@ class _Tick:
                 "writer has not moved `main`, so no reader sees its rows."
             )
         if seen is None and not self.reports_first_look:
-            return [], sight.now
+            return [], found.now
         known = self.context.instance.has_run
-        news = news_of(state, seen or Seen(state.uuid, None), table.branch, is_known_run=known)
-        return ([] if news is None else self._events(table, state, news)), sight.now
+        event = event_of(state, seen or Seen(state.uuid, None), table.branch, is_known_run=known)
+        return ([] if event is None else self._events(table, state, event)), found.now
 
-    def _events(self, table: WatchedTable, state: TableState, news: News) -> list[dg.AssetMaterialization]:
-        if news.event != "written":
-            self.context.log.warning(f"{table.identifier}: {news.event}. All of its rows may have changed.")
+    def _events(self, table: WatchedTable, state: TableState, event: TableEvent) -> list[dg.AssetMaterialization]:
+        if event.kind != "written":
+            self.context.log.warning(f"{table.identifier}: {event.kind}. All of its rows may have changed.")
         keys: Sequence[str | None] | None = None
-        if news.event == "written":
+        if event.kind == "written":
             keys = partitions_of(
-                table.spec, state, news.snapshots, catalog=self.catalog, instance=self.context.instance
+                table.spec, state, event.snapshots, catalog=self.catalog, instance=self.context.instance
             )
-        metadata = _metadata(state, news, self.catalog)
+        metadata = _metadata(state, event, self.catalog)
         return [
             dg.AssetMaterialization(
                 table.spec.key,
                 partition=key,
-                description=_sentence(news),
+                description=_sentence(event),
                 metadata=metadata,
-                tags={_DATA_VERSION_TAG: str(news.head.snapshot_id)},
+                tags={_DATA_VERSION_TAG: str(event.head.snapshot_id)},
             )
             for key in ((None,) if keys is None else keys)
         ]
 
 
-def _metadata(state: TableState, news: News, catalog: CatalogDescription) -> Mapping[str, Any]:
-    head, snapshots = news.head, news.snapshots
+def _metadata(state: TableState, event: TableEvent, catalog: CatalogDescription) -> Mapping[str, Any]:
+    head, snapshots = event.head, event.snapshots
     counts = {
         "iceberg/added_rows": "added-records",
         "iceberg/deleted_rows": "deleted-records",
@@ -157,7 +157,7 @@ def _metadata(state: TableState, news: News, catalog: CatalogDescription) -> Map
         "dagster/storage_kind": "iceberg",
         SNAPSHOT_ID: str(head.snapshot_id),
         "iceberg/operation": head.operation,
-        "iceberg/event": news.event,
+        "iceberg/event": event.kind,
         "iceberg/snapshots": len(snapshots),
         **{key: sum(snapshot.count(name) for snapshot in snapshots) for key, name in counts.items()},
         **({"dagster/row_count": head.count("total-records")} if is_counted else {}),
@@ -166,8 +166,8 @@ def _metadata(state: TableState, news: News, catalog: CatalogDescription) -> Map
     }
 
 
-def _sentence(news: News) -> str:
-    match news.event:
+def _sentence(event: TableEvent) -> str:
+    match event.kind:
         case "written":
             return "Written by others."
         case "rolled back":

@@ -77,7 +77,7 @@ def look_at_each(
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class TableLook:
     """What a sensor sees of a table.
 
     Args:
@@ -91,8 +91,8 @@ class Sight:
     now: Seen
 
 
-def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) -> Sight | None:
-    """Return the table, or None if it has not changed since. A table that is gone has not changed.
+def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) -> TableLook | None:
+    """Return the table, or None if it has not changed since. A table that was dropped has not changed.
 
     Args:
         catalog: The catalog.
@@ -107,8 +107,8 @@ def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) 
         return None
     state = look(catalog, table.identifier)
     if state is None or table.branch not in state.refs:
-        return None if before is not None else Sight(None, None, Seen.of(state, table.branch, pointer))
-    return Sight(state, before, Seen.of(state, table.branch, pointer))
+        return None if before is not None else TableLook(None, None, Seen.of(state, table.branch, pointer))
+    return TableLook(state, before, Seen.of(state, table.branch, pointer))
 
 
 MAXIMUM_PARTITIONS: Final = 5_000
@@ -124,9 +124,9 @@ def partitions_of(
     catalog: CatalogDescription,
     instance: dg.DagsterInstance,
 ) -> Sequence[str] | None:
-    """Return the partitions that the snapshots may have changed, or None if these cannot be told.
+    """Return the partitions that the snapshots may have changed, or None if these cannot be determined.
 
-    They are told by the bounds of the partition columns in the files that were added and removed.
+    They are determined by the bounds of the partition columns in the files that were added and removed.
     """
     subject, partitions_def = "/".join(spec.key.path), spec.partitions_def
     try:

@@ -444,7 +444,7 @@ class WriteOptions(Options):
         is_configurable=True,
     )
     takes_over: str | None = key(
-        "the asset's former key, with slashes between its parts: the next write takes over the table that the asset of "
+        "the asset's former key, with slashes between its parts: the next write adopts the table that the asset of "
         "that key owns",
         text,
         is_addressing=True,

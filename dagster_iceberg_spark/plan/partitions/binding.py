@@ -266,13 +266,13 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
         shown = _shown(window, calendar)
         if field.type == TIMESTAMP:
             raise refused(
-                expected=f"edges that a wall clock tells apart for the {field.type} column {field.name!r}",
+                expected=f"edges that a wall clock distinguishes for the {field.type} column {field.name!r}",
                 found=f"the window {shown}",
-                hint="use a column of type timestamp (with time zone), which tells apart the hour that a clock change "
-                "repeats.",
+                hint="use a column of type timestamp (with time zone), which distinguishes the hours that a clock "
+                "change repeats.",
             )
         raise refused(
-            expected=f"partitions made of whole days for the {field.type} column {field.name!r}",
+            expected=f"partitions of whole days for the {field.type} column {field.name!r}",
             found=f"the window {shown}",
             hint="use a timestamp column, or partitions of days, weeks or months.",
         )
@@ -292,7 +292,7 @@ def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject
         if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
             raise _cannot_partition(
                 subject,
-                expected=f"keys made of digits for the {field.type} column {field.name!r}",
+                expected=f"keys of digits for the {field.type} column {field.name!r}",
                 found=f"the key {key!r} of the format {calendar.key_format!r}",
                 hint='give the partitions definition `fmt="%Y%m%d"`, or use a date or timestamp column.',
             )

@@ -49,7 +49,7 @@ class HistoryEntry:
     """A snapshot of a table.
 
     Args:
-        is_expired: Whether the table has it no longer, and the ledger of maintenance tells of it.
+        is_expired: Whether the table no longer has it, but the ledger of maintenance does.
         is_lost: Whether it was current on `main`, which was rolled back since.
         refs: The other branches and the tags that point to it, such as the name of a release.
     """

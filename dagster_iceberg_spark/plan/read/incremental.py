@@ -13,7 +13,7 @@ from dagster_iceberg_spark.plan.options.output_options import CONCURRENT_WRITES,
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope
 from dagster_iceberg_spark.plan.read.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, within_file
-from dagster_iceberg_spark.table.change import is_news, may_change_rows, reason_of, with_undone
+from dagster_iceberg_spark.table.change import may_change_rows, outdates_derived_rows, reason_of, with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
@@ -201,7 +201,7 @@ def to_be_read(passed: Sequence[Snapshot], kind: ReadKind) -> tuple[Snapshot, ..
     for snapshot, is_undone in with_undone(reversed(passed)):
         undone = undone_by(snapshot.summary)
         has_effect = not is_undone and not (undone and undone <= ids)
-        if has_effect and is_news(snapshot):
+        if has_effect and outdates_derived_rows(snapshot):
             left.append(snapshot)
     return tuple(reversed(left))
 
@@ -228,7 +228,7 @@ def has_delete_files(snapshot: Snapshot) -> bool:
     return snapshot.summary.get("total-delete-files") != "0"
 
 
-def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[UpstreamRead], *, subject: str) -> WriteOptions:
+def options_after_full_read(options: WriteOptions, reads: Sequence[UpstreamRead], *, subject: str) -> WriteOptions:
     """Return the options, with `replace` if an asset that appends has read all rows of an input anew.
 
     Raises:
@@ -387,7 +387,7 @@ def _replaces(options: WriteOptions) -> bool:
         return True
     rules = options.merge
     return options.write_disposition == "merge" and (
-        rules.has_absentees or rules.strategy in ("replace_where", "delete_insert")
+        rules.changes_absent_keys or rules.strategy in ("replace_where", "delete_insert")
     )
 
 

@@ -111,7 +111,7 @@ class MergeRules(Options):
         return self
 
     @property
-    def has_absentees(self) -> bool:
+    def changes_absent_keys(self) -> bool:
         """Whether the merge changes rows whose keys the batch lacks."""
         return self.sync or self.retire != "never"
 

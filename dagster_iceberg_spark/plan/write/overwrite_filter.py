@@ -57,7 +57,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file, with its bounds of a scope's columns. Its partition may tell that it holds no owned row."""
+    """A data file, with its bounds of a scope's columns. Its partition may show that it holds no owned row."""
 
     path: str
     bounds: Mapping[str, ColumnBounds]

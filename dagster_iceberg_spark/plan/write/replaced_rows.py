@@ -77,8 +77,8 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
         raise PartitioningError.refusing(
             "write",
             subject,
-            expected="partitions that Spark can tell from a column of the DataFrame, for `iceberg/write_disposition` = "
-            "`overwrite_partitions`",
+            expected="partitions that Spark can derive from a column of the DataFrame, for "
+            "`iceberg/write_disposition` = `overwrite_partitions`",
             found=f"the partition field {field}, of {found}",
             hint="use `replace` with a partitions definition, or `merge`.",
         )

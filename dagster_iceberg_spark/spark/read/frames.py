@@ -104,7 +104,7 @@ def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterat
     """Yield the DataFrame in the session, because a write goes to the catalog of the DataFrame's session.
 
     A classic writer resolves the text of a query again. The views that stood for DataFrames in it, as in
-    `spark.sql("SELECT * FROM {df}", df=df)`, are gone by then. An alias keeps what they were resolved to.
+    `spark.sql("SELECT * FROM {df}", df=df)`, do not exist by then. An alias keeps what they were resolved to.
     """
     if frame.sparkSession is spark:
         yield frame if is_connect(spark) else frame.alias(_RESOLVED)

@@ -93,16 +93,16 @@ class JvmProperties:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, str] = {}
+        self._values: dict[str, str] = {}
         self._context: Any = None
 
-    def tell(self, context: Any, properties: Mapping[str, str]) -> None:
+    def set(self, context: Any, properties: Mapping[str, str]) -> None:
         """Set properties in the JVM."""
         with self._lock:
             if self._context is not context:
-                self._told, self._context = {}, context
+                self._values, self._context = {}, context
             for name, value in properties.items():
-                if self._told.setdefault(name, value) != value:
+                if self._values.setdefault(name, value) != value:
                     raise SparkEnvironmentError.refusing(
                         "give",
                         "the Spark session what its catalog needs",
@@ -165,7 +165,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
     }
 
 
-def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
+def set_jvm_properties(session: SparkSession, catalog: CatalogDescription) -> None:
     """Set the JVM's system properties for which Iceberg has no catalog property."""
     if not catalog.system_properties:
         return
@@ -174,7 +174,7 @@ def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
             "use",
             f"the credentials of the {catalog!s}",
             expected="a local Spark session, or an identity that Spark's nodes have by themselves",
-            found=f"a Spark of other machines, which are not told {', '.join(catalog.system_properties)}",
+            found=f"a Spark of other machines, which do not get {', '.join(catalog.system_properties)}",
             hint="set them as environment variables where Spark's nodes and Dagster run, and leave the fields out.",
         )
-    _jvm_properties.tell(session.sparkContext, catalog.system_properties)
+    _jvm_properties.set(session.sparkContext, catalog.system_properties)

@@ -40,7 +40,7 @@ def _watch(server: "subprocess.Popen[Any]", directory: Path, name: str, idle_sec
     while server.poll() is None:
         time.sleep(min(2.0, idle_seconds / 4))
         with (directory / "start.lock").open("r") as start:
-            # No process decides to use the server meanwhile. A starter that waits for it keeps the lock.
+            # No process decides to use the server at this time. A starter that waits for it keeps the lock.
             if not _locks(start):
                 continue
             if _is_used(use):

@@ -24,7 +24,7 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, kind_of, translate
 from dagster_iceberg_spark.spark.session.databricks import require_not_databricks
-from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, set_jvm_properties
 from dagster_iceberg_spark.spark.session.runtime import is_connect, loses_executors, require_java, require_jvm
 from dagster_iceberg_spark.spark.versions import installed_version, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
@@ -233,7 +233,7 @@ def attach_catalog(
         _require_same_catalog(session, catalog)
         ours = {}
     else:
-        tell_jvm(session, catalog)
+        set_jvm_properties(session, catalog)
         ours.update(_prefix(catalog, aws_properties(session, catalog)))
         ours.update({key: value for key, value in conf.items() if key.startswith(f"{prefix}.")})
         _hide_from_event_log(session, secrets)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grpc import RpcError
 
 _NOTHING_THERE: Final = ("SESSION_NOT_FOUND", "SESSION_CLOSED", "SESSION_CHANGED")
-"""Spark's error conditions for a session that is gone, in which nothing runs any more."""
+"""Spark's error conditions for a session that has ended, in which nothing runs any more."""
 
 
 def attempt_in(session: Any, tag: str) -> RemoteAttempt:

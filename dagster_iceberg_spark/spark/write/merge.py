@@ -133,7 +133,7 @@ def _size(diff: MergeDiff, base: Snapshot | None) -> MergeSize | None:
     batch, action, columns = diff.batch, diff.action, diff.columns
     if base is None or base.count("total-data-files") > MAXIMUM_LISTED_FILES:
         return None
-    near = EVERY_ROW if action.rules.has_absentees else batch.near(columns)
+    near = EVERY_ROW if action.rules.changes_absent_keys else batch.near(columns)
     rows = expression_of(all_of((action.scope, near)))
     files = data_files(diff.session.catalog, diff.plan.identifier, base.snapshot_id, columns=(), rows=rows)
     return MergeSize(
@@ -243,11 +243,11 @@ def _condition(
     """Return the condition that joins the changes with the rows to change."""
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
     # Stored rows whose keys the batch lacks may have NULL in a key.
-    null_keys = "match" if rules.has_absentees else rules.null_keys
+    null_keys = "match" if rules.changes_absent_keys else rules.null_keys
     condition = functions.expr(
         sql.merge_condition(action.keys, target=alias, source=source_alias, null_keys=null_keys)
     ) & column_of(functions, action.scope, qualifier=alias)
-    if not rules.has_absentees:
+    if not rules.changes_absent_keys:
         condition = condition & functions.expr(batch.place(alias))
     if rules.strategy == "delete_insert":
         return condition & (change == functions.lit(DELETE))
@@ -365,7 +365,7 @@ class VersionDiff(MergeDiff):
         """
         functions, rules, keys = self.functions, self.action.rules, self.action.keys
         source, stored = self._marked_as(self.batch.frame, IN_BATCH), self._marked_as(self._near(), IN_TABLE)
-        how = "full" if rules.has_absentees else "left"
+        how = "full" if rules.changes_absent_keys else "left"
         joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
         given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
         parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]

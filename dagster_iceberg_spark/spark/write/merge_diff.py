@@ -92,7 +92,7 @@ class MergeDiff:
 
     def changes(self) -> tuple[DataFrame, Mapping[str, int]]:
         """Return the rows that change the table, each with its kind of change, and the number of each kind."""
-        if not self.batch.rows and not self.action.rules.has_absentees:
+        if not self.batch.rows and not self.action.rules.changes_absent_keys:
             return self.batch.frame, {}
         with active(self.session.spark):
             changes = version_of(self.session.spark).checkpoint(self._changes())
@@ -131,7 +131,7 @@ class MergeDiff:
     def _is_decided_by_files(self) -> bool:
         """Whether the files with matching rows determine if the whole batch is merged."""
         action, rules = self.action, self.action.rules
-        is_plain_upsert = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
+        is_plain_upsert = rules.strategy == "upsert" and not rules.is_by_row and not rules.changes_absent_keys
         return is_plain_upsert and bool(action.updated) and action.base_snapshot_id is not None
 
     @property
@@ -152,7 +152,7 @@ class MergeDiff:
     def _near(self) -> DataFrame:
         """Return the rows of the scope that may have keys of the batch."""
         scoped = self.stored.where(column_of(self.functions, self.action.scope))
-        return scoped if self.action.rules.has_absentees else scoped.where(self.batch.place())
+        return scoped if self.action.rules.changes_absent_keys else scoped.where(self.batch.place())
 
     def _updates(self) -> DataFrame:
         functions, action, rules = self.functions, self.action, self.action.rules

@@ -23,10 +23,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pa.table({"c": pa.array([1001], pa.timestamp("ns"))}),
         "values of 'c' that the type timestamp[us] holds, found Casting from timestamp[ns] to timestamp[us] would lose",
     ),
-    "no batches": (
-        lambda: iter([]),
-        "at least one Arrow batch, which tells the columns, found an iterator that yields",
-    ),
+    "no batches": (lambda: iter([]), "at least one Arrow batch, which has the columns, found an iterator that yields"),
     "other things": (
         lambda: iter([BATCH, 3]),
         "an iterator of pyarrow.RecordBatch or pyarrow.Table, found builtins.int among what it yields",

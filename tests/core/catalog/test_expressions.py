@@ -1,4 +1,4 @@
-"""Predicates and the pyiceberg expressions made from them keep the same rows."""
+"""Predicates and the pyiceberg expressions derived from them keep the same rows."""
 
 import datetime as dt
 from decimal import Decimal

@@ -122,12 +122,12 @@ def test_time_windows_are_refused_for_a_column_without_time(column_type: str) ->
 
 @pytest.mark.parametrize(("fmt", "key"), [("%Y-%m-%d", "2013-11-02"), ("%Y-%m", "2013-11"), ("%d %B", "02 November")])
 def test_an_integer_column_needs_numeric_keys(fmt: str, key: str) -> None:
-    with pytest.raises(PartitioningError, match=f"keys made of digits for the int column 'ts', found the key '{key}'"):
+    with pytest.raises(PartitioningError, match=f"keys of digits for the int column 'ts', found the key '{key}'"):
         bound(formatted(fmt, key), ts="int")
 
 
 def test_hours_are_refused_for_a_date_column() -> None:
-    with pytest.raises(PartitioningError, match="expected partitions made of whole days for the date column 'ts'"):
+    with pytest.raises(PartitioningError, match="expected partitions of whole days for the date column 'ts'"):
         bound(hours(utc(2013, 11, 1, 5)), ts="date")
 
 

@@ -16,10 +16,10 @@ from dagster_iceberg_spark.plan.read.incremental import (
     Position,
     common_position,
     furthest,
+    options_after_full_read,
     position_of,
     refuse_consumed,
     refuse_loss,
-    replacing_what_was_read_anew,
     scan_of,
     snapshots_since,
     to_be_read,
@@ -385,14 +385,14 @@ def test_changes_that_another_run_has_read_first_are_not_written_again() -> None
 
 def test_only_an_append_replaces_what_was_made_of_rows_that_are_read_anew() -> None:
     anew, plain = read(7, is_repeated=True), UpstreamRead("other", "db.other", 3, None)
-    replaced = replacing_what_was_read_anew(options("append"), [anew, plain], subject="own")
+    replaced = options_after_full_read(options("append"), [anew, plain], subject="own")
     assert replaced == options("append").model_copy(update={"write_disposition": "replace"})
     refuse_loss(replaced, written_from(anew), OWN)
-    assert replacing_what_was_read_anew(options("merge"), [read(7)], subject="own") == options("merge")
+    assert options_after_full_read(options("merge"), [read(7)], subject="own") == options("merge")
     for disposition, rules in (("merge", None), ("merge", {"sync": True})):
         merged = options(disposition, rules)
-        assert replacing_what_was_read_anew(merged, [anew], subject="own") == merged
+        assert options_after_full_read(merged, [anew], subject="own") == merged
         refuse_loss(merged, written_from(anew), OWN)
     found = r"all rows of each input, because up .*, found only the changes of other"
     with pytest.raises(ConfigurationError, match=found):
-        replacing_what_was_read_anew(options("append"), [anew, replace(plain, kind="changes")], subject="own")
+        options_after_full_read(options("append"), [anew, replace(plain, kind="changes")], subject="own")

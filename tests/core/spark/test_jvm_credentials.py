@@ -10,7 +10,12 @@ from dagster_iceberg_spark.catalog import aws_credentials as found
 from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.session import jvm_credentials as credentials
-from dagster_iceberg_spark.spark.session.jvm_credentials import JvmIdentity, JvmProperties, aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.session.jvm_credentials import (
+    JvmIdentity,
+    JvmProperties,
+    aws_properties,
+    set_jvm_properties,
+)
 
 LAKE = AwsIdentity(profile="lake")
 PERMANENT = AwsKeys("AKIA", "hush")
@@ -157,24 +162,24 @@ def jvm_properties(monkeypatch: pytest.MonkeyPatch) -> JvmProperties:
 def test_system_properties_are_set_in_a_local_jvm(jvm_properties: JvmProperties) -> None:
     session: Any = SimpleNamespace(sparkContext=FakeContext())
     for catalog in (description(), description(system_properties=CLIENT), description()):
-        tell_jvm(session, catalog)
+        set_jvm_properties(session, catalog)
     assert session.sparkContext.properties == CLIENT
 
 
 def test_a_second_client_in_one_jvm_is_refused(jvm_properties: JvmProperties) -> None:
     first: Any = SimpleNamespace(sparkContext=FakeContext())
     second: Any = SimpleNamespace(sparkContext=FakeContext())
-    tell_jvm(first, description(system_properties=CLIENT))
+    set_jvm_properties(first, description(system_properties=CLIENT))
     other = description(system_properties={**CLIENT, "AZURE_CLIENT_SECRET": "hush2"})
     with pytest.raises(SparkEnvironmentError, match="system property AZURE_CLIENT_SECRET for all catalogs") as caught:
-        tell_jvm(first, other)
+        set_jvm_properties(first, other)
     assert "hush" not in str(caught.value)
-    tell_jvm(second, other)
+    set_jvm_properties(second, other)
     assert second.sparkContext.properties["AZURE_CLIENT_SECRET"] == "hush2"
 
 
 def test_system_properties_for_cluster_nodes_are_refused(jvm_properties: JvmProperties) -> None:
     session: Any = SimpleNamespace(sparkContext=FakeContext("yarn"))
-    with pytest.raises(ConfigurationError, match="are not told AZURE_CLIENT_ID, AZURE_CLIENT_SECRET"):
-        tell_jvm(session, description(system_properties=CLIENT))
-    tell_jvm(session, description())
+    with pytest.raises(ConfigurationError, match="do not get AZURE_CLIENT_ID, AZURE_CLIENT_SECRET"):
+        set_jvm_properties(session, description(system_properties=CLIENT))
+    set_jvm_properties(session, description())

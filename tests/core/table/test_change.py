@@ -6,10 +6,10 @@ import pytest
 
 from dagster_iceberg_spark.table.change import (
     Reason,
-    is_news,
     may_change_rows,
     may_remove_rows,
     may_take_over_rows,
+    outdates_derived_rows,
     reason_of,
     runs_behind,
 )
@@ -38,7 +38,7 @@ REWRITTEN = {**COUNTED, "added-data-files": "1", "deleted-data-files": "1"}
 
 
 @pytest.mark.parametrize(
-    ("item", "reason", "changes", "removes", "news"),
+    ("item", "reason", "changes", "removes", "event"),
     [
         (snapshot("append", {}), "other writer", True, False, True),
         (snapshot("append", APPENDED), "other writer", True, False, True),
@@ -66,11 +66,11 @@ REWRITTEN = {**COUNTED, "added-data-files": "1", "deleted-data-files": "1"}
     ],
 )
 def test_a_summary_tells_what_a_snapshot_changed(
-    item: Snapshot, reason: Reason, changes: bool, removes: bool, news: bool
+    item: Snapshot, reason: Reason, changes: bool, removes: bool, event: bool
 ) -> None:
     """What a summary does not count may be anything."""
     assert reason_of(item) == reason
-    assert (may_change_rows(item), may_remove_rows(item), is_news(item)) == (changes, removes, news)
+    assert (may_change_rows(item), may_remove_rows(item), outdates_derived_rows(item)) == (changes, removes, event)
 
 
 @pytest.mark.parametrize(

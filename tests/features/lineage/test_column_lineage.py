@@ -1,6 +1,6 @@
 """The columns of upstream assets that each column of a materialization is derived from.
 
-docs/lineage.md: Which columns is a column made of?
+docs/lineage.md: Which columns is a column derived from?
 """
 
 from pathlib import Path

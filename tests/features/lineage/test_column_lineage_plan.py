@@ -1,6 +1,6 @@
 """The lineage of plans. `tests/features/lineage/test_column_lineage.py` has the plans of real queries.
 
-docs/lineage.md: Which columns is a column made of?
+docs/lineage.md: Which columns is a column derived from?
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """The origins of columns in printed plans.
 
-docs/lineage.md: Which columns is a column made of?
+docs/lineage.md: Which columns is a column derived from?
 """
 
 import pytest

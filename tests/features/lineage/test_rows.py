@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables, lake_tables, table_named
+from dagster_iceberg_spark.features.lineage.lineage_catalogs import CatalogTables, catalog_tables, table_named
 from dagster_iceberg_spark.features.lineage.why import Explanation, Origin, recorded_copies
 from tests.features.maintenance.maintaining import maintain
 from tests.lakes import Lake, frame_asset
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.spark
 KEYS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
-def tables_in(lake: Lake, *names: str) -> LakeTables:
-    return LakeTables(lake.spark, [lake.io_manager.table_of(dg.AssetSpec(name)) for name in names])
+def tables_in(lake: Lake, *names: str) -> CatalogTables:
+    return CatalogTables(lake.spark, [lake.io_manager.table_of(dg.AssetSpec(name)) for name in names])
 
 
 def why(lake: Lake, table: str, where: str, *others: str, is_deep: bool = False) -> list[Origin]:
@@ -181,7 +181,7 @@ def test_inputs_are_followed_within_the_partitions_and_the_changes_that_were_rea
     for key in days.get_partition_keys():
         lake.materialize(up, down, selection=[down], partition_key=key)
     definitions = dg.Definitions(assets=[up, down], resources=lake.resources)
-    with lake_tables([definitions], action="explain") as [tables]:
+    with catalog_tables([definitions], action="explain") as [tables]:
         _, state = table_named([tables], "db.down", action="explain")
         found = Explanation(tables, state, is_deep=True, copied=recorded_copies(lake.instance)).origins(
             "id = 1", limit=9

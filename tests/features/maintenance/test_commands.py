@@ -102,7 +102,7 @@ def test_the_health_of_a_catalog_is_shown_and_of_what_cannot_be_read(flights: Ta
         database.execute("update iceberg_tables set metadata_location = '/nowhere' where table_name = 'empty'")
     result = run("health", *by_flags(tmp_path))
     assert result.exit_code == 2
-    assert "db.empty: cannot tell. Cannot" in result.output
+    assert "db.empty: unknown. Cannot" in result.output
     assert "db.flights: needs compaction" in result.output
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.features.watching.plan import NO_TABLE, Seen, news_of
+from dagster_iceberg_spark.features.watching.plan import NO_TABLE, Seen, event_of
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.core.table.samples import chain, snapshot, table
 
@@ -32,14 +32,14 @@ def cut(state: TableState, *expired: int) -> TableState:
         (replace(STATE, refs={}), Seen("u", 1), None),
     ],
 )
-def test_the_line_tells_what_has_happened(state: TableState, seen: Seen, event: str | None) -> None:
-    news = news_of(state, seen)
-    assert (news.event if news else None) == event
+def test_the_line_shows_what_has_happened(state: TableState, seen: Seen, event: str | None) -> None:
+    found = event_of(state, seen)
+    assert (found.kind if found else None) == event
 
 
 def test_what_this_instance_has_recorded_is_no_news() -> None:
     known = {"run-2"}
-    news = news_of(STATE, Seen("u", 1), is_known_run=known.__contains__)
-    assert news is not None
-    assert [item.snapshot_id for item in news.snapshots] == [3]
-    assert news_of(STATE, Seen("u", 1), is_known_run={"run-2", "run-3"}.__contains__) is None
+    event = event_of(STATE, Seen("u", 1), is_known_run=known.__contains__)
+    assert event is not None
+    assert [item.snapshot_id for item in event.snapshots] == [3]
+    assert event_of(STATE, Seen("u", 1), is_known_run={"run-2", "run-3"}.__contains__) is None

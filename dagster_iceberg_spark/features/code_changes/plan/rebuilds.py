@@ -20,7 +20,7 @@ class ReplayedAsset:
     Args:
         key: The asset.
         run_id: The run.
-        outcome: Whether the new code makes the same rows. If the old code does not, nobody can tell.
+        outcome: Whether the new code makes the same rows. If the old code does not, this cannot be determined.
         words: What differs, or why the run was not replayed.
         partitions: The partitions of the run.
         differing: Those whose rows differ.

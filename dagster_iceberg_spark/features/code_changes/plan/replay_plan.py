@@ -1,6 +1,6 @@
 """Decides what the tables of a run start from when it is replayed, and whether their rows are the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,21 +16,23 @@ Verdict: TypeAlias = Literal["same", "rounding", "differs"]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the branch of a replay starts. `is_emptied` tells whether its rows are deleted first."""
+    """Where the branch of a replay starts. `is_emptied` says whether its rows are deleted first."""
 
     snapshot_id: int
     is_emptied: bool = False
 
 
+def snapshots_of_asset(state: TableState, asset: str, branch: str) -> Iterator[Snapshot]:
+    """Yield the snapshots of a branch in which runs stored an asset, newest first. An undo stores none."""
+    for snapshot in state.ancestors(branch):
+        if snapshot.summary.get(lineage.ASSET_KEY) == asset and lineage.UNDOES not in snapshot.summary:
+            yield snapshot
+
+
 def snapshots_of_run(state: TableState, run_id: str, asset: str, branch: str) -> tuple[Snapshot, ...]:
     """Return the snapshots of a branch in which a run stored an asset, newest first."""
-    wanted = (run_id, asset)
-    return tuple(
-        snapshot
-        for snapshot in state.ancestors(branch)
-        if (snapshot.summary.get(lineage.RUN_ID), snapshot.summary.get(lineage.ASSET_KEY)) == wanted
-        and lineage.UNDOES not in snapshot.summary
-    )
+    stored = snapshots_of_asset(state, asset, branch)
+    return tuple(snapshot for snapshot in stored if snapshot.summary.get(lineage.RUN_ID) == run_id)
 
 
 def start_of(state: TableState, first: Snapshot) -> Start:

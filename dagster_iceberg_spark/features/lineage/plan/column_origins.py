@@ -114,7 +114,7 @@ def split_brackets(text: str) -> tuple[str, str]:
 def lists_in(text: str) -> list[str]:
     """Return the contents of lists in brackets, which are all that an operator has.
 
-    Texts in expressions may have brackets. What stands between two lists is then enough to tell them apart.
+    Texts in expressions may have brackets. What stands between two lists is then enough to distinguish them.
 
     Raises:
         NotationError: There is something else.
@@ -307,7 +307,7 @@ class Evaluation:
         return found
 
     def _output(self, text: str, expression_id: int, *, is_closed: bool) -> Column | None:
-        """Return a column of the list, or None if the expression goes on. It is closed if a bracket follows the id."""
+        """Return a column of the list, or None if the expression continues. It ends if a bracket follows the id."""
         if is_closed:
             outer = text.removeprefix(_OUTER_MARK)
             is_outer = outer != text and not _HAS_BRACKET.search(outer)
@@ -316,7 +316,7 @@ class Evaluation:
         if passed is not None:
             return replace(passed, name=text) if _is_same(text, passed) else None
         if not self.is_complete:
-            split_list(text)  # else a text could hide that the expression goes on
+            split_list(text)  # else a text could hide that the expression continues
         value, alias, name = text.rpartition(_ALIAS)
         if alias:
             return Column(expression_id, name, self.origins(value), self._copied_column(value), self.digest(value))

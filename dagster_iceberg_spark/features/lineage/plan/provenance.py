@@ -14,7 +14,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, ancestry
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """The snapshots of a table, with those that have expired and that the ledger of maintenance tells of.
+    """The snapshots of a table, with those that have expired and that the ledger of maintenance contains.
 
     Args:
         snapshots: The snapshots by id.

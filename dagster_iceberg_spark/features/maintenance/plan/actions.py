@@ -91,7 +91,7 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class RewritePositionDeletes:
-    """Compact the delete files that name rows by position, and drop those of rows that are gone."""
+    """Compact the delete files that name rows by position, and drop those of rows that were removed."""
 
     files: int
     min_input_files: int

@@ -108,7 +108,7 @@ class RefHealth:
     Args:
         kind: `branch` or `tag`.
         snapshots: The number of snapshots that an expiry keeps only because of it.
-        bytes: The size of the data files that an expiry keeps only because of it, as far as summaries tell.
+        bytes: The size of the data files that an expiry keeps only because of it, as far as summaries show.
     """
 
     name: str

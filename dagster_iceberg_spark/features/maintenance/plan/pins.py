@@ -216,7 +216,7 @@ def _append_tokens(state: TableState) -> Iterator[Need]:
 
 
 def _branch_starts(state: TableState) -> Iterator[Need]:
-    """Yield where the branches of environments began: what they change is told in comparison with it."""
+    """Yield where the branches of environments began: what they change is shown in comparison with it."""
     for branch in sorted(filter(is_environment_branch, state.refs)):
         start = branch_start(state, branch)
         if start is not None:
@@ -244,7 +244,7 @@ class Expiry:
     Args:
         snapshots: The ids of the snapshots that go, oldest first.
         refs: The branches and tags that go, sorted.
-        freed_bytes: The size of the data files that no snapshot needs afterwards, as far as summaries tell. Files that
+        freed_bytes: The size of the data files that no snapshot needs afterwards, as far as summaries show. Files that
             were rewritten several times between two kept snapshots are not counted.
     """
 
@@ -284,7 +284,7 @@ def planned_expiry(
 
 
 def _is_kept(state: TableState, ref: str, now_ms: int) -> bool:
-    """Return whether an expiry keeps a branch or tag. It drops one whose snapshot is gone."""
+    """Return whether an expiry keeps a branch or tag. It drops one whose snapshot was expired."""
     head = state.snapshots.get(state.refs[ref])
     age = state.retention.get(ref, _NO_RETENTION).max_ref_age_ms
     if age is None and _MAX_REF_AGE in state.properties:
