@@ -27,7 +27,7 @@ class OptionError(NotationError):
     """An option that does not exist, or that has an invalid value.
 
     Attributes:
-        option: Its name, or None if several options contradict each other.
+        option: Its name, or None if there is no such option, or if several options contradict each other.
     """
 
     def __init__(self, option: str | None, expected: str, found: str, nearest: str | None = None) -> None:
