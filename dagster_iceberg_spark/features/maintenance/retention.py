@@ -70,17 +70,17 @@ class Retention:
     def request(self, io_manager: TableIOManager, run_id: str, report: Callable[[str], None]) -> WriteRequest:
         """Return the write that replaces the rows of these partitions by none."""
         table = io_manager.definition_of(self.spec).request
-        options = replace(
-            table.options,
-            write_disposition="replace",
-            schema_evolution="strict",
-            partition_evolution="error",
-            partition_by=None,
-            renames={},
-            audits=(),
-            publish="step",
-            concurrent_writes="last_wins",
-        )
+        changes = {
+            "write_disposition": "replace",
+            "schema_evolution": "strict",
+            "partition_evolution": "error",
+            "partition_by": None,
+            "renames": {},
+            "audits": (),
+            "publish": "step",
+            "concurrent_writes": "last_wins",
+        }
+        options = table.options.model_copy(update=changes)
         token = commit_token(run_id=run_id, output=self.asset, scope=self.scope, branch=options.branch)
         return WriteRequest(
             table=replace(table, options=options),
