@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -70,7 +71,7 @@ class Retention:
     def request(self, io_manager: TableIOManager, run_id: str, report: Callable[[str], None]) -> WriteRequest:
         """Return the write that replaces the rows of these partitions by none."""
         table = io_manager.definition_of(self.spec).request
-        changes = {
+        changes: dict[str, Any] = {
             "write_disposition": "replace",
             "schema_evolution": "strict",
             "partition_evolution": "error",
