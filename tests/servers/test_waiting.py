@@ -14,6 +14,7 @@ import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from tests.core.arrow.writing import timed_writes
+from tests.instances import shared_instance
 
 pytestmark = pytest.mark.server
 _RUNS: Final = 6
@@ -29,7 +30,7 @@ def test_writes_of_a_partition_never_overlap(catalog: Any, tmp_path: Path, monke
     def t() -> pa.Table:
         return pa.table({"v": [1]})
 
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with shared_instance(tmp_path) as instance:
 
         def run() -> bool:
             return dg.materialize([t], resources=resources, instance=instance).success

@@ -29,6 +29,7 @@ from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
 from dagster_iceberg_spark.table.updates import DropTag, SetTag
 from tests.core.arrow.writing import ArrowLake, timed_writes
+from tests.instances import shared_instance
 
 T = TableIdentifier(("db",), "t")
 KEYS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -39,7 +40,7 @@ NOW_MS = 1_700_000_000_000
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArrowLake]:
     monkeypatch.setattr(waiting, "_POLL_SECONDS", 0.1)
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with shared_instance(tmp_path) as instance:
         yield ArrowLake(tmp_path, instance)
 
 
