@@ -16,7 +16,7 @@ CRASHES = int(os.environ.get("CRASHES", "60"))
 
 @pytest.mark.full
 @pytest.mark.processes
-@pytest.mark.sample(12)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(
     ("disposition", "point"),
     [
