@@ -18,6 +18,11 @@ class NotationError(ValueError):
         self.found = found
         self.nearest = nearest
 
+    @property
+    def hint(self) -> str | None:
+        """The similar valid text, as a question."""
+        return f"did you mean {self.nearest!r}?" if self.nearest else None
+
 
 def nearest_of(word: str, known: Sequence[str]) -> str | None:
     """Return the known word that is most similar to the given word, if any is similar."""

@@ -148,7 +148,7 @@ def _argument(name: str, parse: Callable[[Any], Any], value: Any) -> Any:
     try:
         return parse(value)
     except NotationError as error:
-        hint = "" if error.nearest is None else f" (did you mean {error.nearest!r}?)"
+        hint = "" if error.hint is None else f" ({error.hint})"
         raise ValueError(f"`{name}`: expected {error.expected}, found {error.found}{hint}") from error
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}`: found {error}") from error

@@ -114,9 +114,8 @@ class MaintenancePolicy(MaintenanceSettings):
                 super().__init__(**settings)
             except OptionError as error:
                 subject = f"`{error.option}` of the maintenance policy" if error.option else "the maintenance policy"
-                hint = f"did you mean {error.nearest!r}?" if error.nearest else None
                 raise ConfigurationError.refusing(
-                    "use", subject, expected=error.expected, found=error.found, hint=hint
+                    "use", subject, expected=error.expected, found=error.found, hint=error.hint
                 ) from error
 
     def overridden_by(self, settings: MaintenanceSettings) -> "MaintenancePolicy":

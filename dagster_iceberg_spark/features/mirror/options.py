@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import PlainValidator
 
-from dagster_iceberg_spark.plan.options.metadata_key import Options, key, parse_options, read_metadata, text
+from dagster_iceberg_spark.plan.options.metadata_key import Options, key, parse_options, read_metadata, table_identifier
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 MIRROR: Final = "iceberg/mirror"
@@ -28,7 +28,7 @@ class MirrorSettings(Options):
         compression: The compression of copied files.
     """
 
-    table: Annotated[TableIdentifier | None, PlainValidator(lambda value: TableIdentifier.parse(text(value)))] = None
+    table: Annotated[TableIdentifier | None, PlainValidator(table_identifier)] = None
     mode: MirrorMode | None = None
     compression: Codec | None = None
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchem
 from pydantic_core import CoreSchema, core_schema
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.table.identifier import NotationError, nearest_of, quote_part, split_parts
+from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, nearest_of, quote_part, split_parts
 from dagster_iceberg_spark.table.partitioning import SortField
 
 PREFIX: Final = "iceberg/"
@@ -205,9 +205,8 @@ def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subj
     try:
         return options(**{option: metadata[name] for option, name in names.items() if name in metadata})
     except OptionError as error:
-        hint = f"did you mean {error.nearest!r}?" if error.nearest else None
         raise MetadataKeyError.of_value(
-            names[str(error.option)], subject, expected=error.expected, found=error.found, hint=hint
+            names[str(error.option)], subject, expected=error.expected, found=error.found, hint=error.hint
         ) from error
 
 
@@ -229,6 +228,11 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(f"{value!r}")
     return value
+
+
+def table_identifier(value: Any) -> TableIdentifier:
+    """Parse `namespace.table`."""
+    return TableIdentifier.parse(text(value))
 
 
 def list_of_text(value: Any) -> list[str]:

@@ -28,6 +28,7 @@ from dagster_iceberg_spark.plan.options.metadata_key import (
     read_metadata,
     sort_field,
     string_map,
+    table_identifier,
     text,
     unknown_keys,
 )
@@ -315,7 +316,7 @@ class TableAddress(Options):
     )
     table: TableIdentifier | None = key(
         "`namespace.table`, if the table is not named after the asset",
-        lambda value: TableIdentifier.parse(text(value)),
+        table_identifier,
         default_text="the last part of the asset key",
         is_addressing=True,
     )

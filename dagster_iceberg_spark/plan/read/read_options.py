@@ -15,6 +15,7 @@ from dagster_iceberg_spark.plan.options.metadata_key import (
     keys_of,
     names,
     read_metadata,
+    table_identifier,
     text,
     unknown_keys,
 )
@@ -78,8 +79,7 @@ class ReadOptions(Options):
     )
     ref: str | None = key("branch or tag to read", text, expected="the name of a branch or a tag", is_of_run=True)
     table: TableIdentifier | None = key(
-        "`namespace.table`, for an op's input that comes from no asset",
-        lambda value: TableIdentifier.parse(text(value)),
+        "`namespace.table`, for an op's input that comes from no asset", table_identifier
     )
     row_filter: str | None = key(
         "condition in Spark SQL: comparisons of columns with constants", text, expected="a condition in SQL"
